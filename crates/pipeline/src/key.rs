@@ -158,8 +158,13 @@ impl FlowKey {
 }
 
 /// Constants without structure: the fractional digits of pi, made odd.
-const K: [u64; 5] =
-    [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1, 0x082e_fa98_ec4e_6c89, 0x4528_21e6_38d0_1377];
+const K: [u64; 5] = [
+    0x243f_6a88_85a3_08d3,
+    0x1319_8a2e_0370_7345,
+    0xa409_3822_299f_31d1,
+    0x082e_fa98_ec4e_6c89,
+    0x4528_21e6_38d0_1377,
+];
 
 /// Multiplies to 128 bits and folds the halves: every input bit reaches every output bit.
 #[inline]
@@ -187,8 +192,10 @@ impl fmt::Display for FlowKey {
             (FlowKind::EchoRequest, _) => write!(f, " echo-request {src} > {dst} id {}", self.sport),
             (FlowKind::EchoReply, _) => write!(f, " echo-reply {src} > {dst} id {}", self.sport),
             (FlowKind::Plain, protocol::TCP | protocol::UDP) => {
-                let (src, dst) =
-                    (core::net::SocketAddr::new(src, self.sport), core::net::SocketAddr::new(dst, self.dport));
+                let (src, dst) = (
+                    core::net::SocketAddr::new(src, self.sport),
+                    core::net::SocketAddr::new(dst, self.dport),
+                );
                 write!(f, " {src} > {dst}")
             }
             (FlowKind::Plain, _) => write!(f, " {src} > {dst}"),
@@ -208,9 +215,9 @@ mod tests {
 
     fn any_key() -> impl Strategy<Value = FlowKey> {
         let kind = prop_oneof![Just(FlowKind::Plain), Just(FlowKind::EchoRequest), Just(FlowKind::EchoReply)];
-        (any::<u128>(), any::<u128>(), any::<(u16, u16, u16, u8)>(), kind).prop_map(|(src, dst, (s, d, e, p), kind)| {
-            FlowKey { kind, ..FlowKey::new(src, dst, s, d, p).with_eni(e) }
-        })
+        (any::<u128>(), any::<u128>(), any::<(u16, u16, u16, u8)>(), kind).prop_map(
+            |(src, dst, (s, d, e, p), kind)| FlowKey { kind, ..FlowKey::new(src, dst, s, d, p).with_eni(e) },
+        )
     }
 
     #[test]
@@ -270,13 +277,18 @@ mod tests {
                     seen.insert(ends)
                 }) {
                     let (h, t) = (key.hash(seed), key.table_hash(seed));
-                    for (bin, value) in bins.iter_mut().zip([h as u8, (h >> 24) as u8, t as u8, (t >> 56) as u8]) {
+                    for (bin, value) in
+                        bins.iter_mut().zip([h as u8, (h >> 24) as u8, t as u8, (t >> 56) as u8])
+                    {
                         bin[value as usize] += 1;
                     }
                 }
                 for (bin, bits) in bins.iter().zip(["hash low", "hash high", "table low", "table high"]) {
                     let d = deviation(bin);
-                    assert!(d < 6.0, "{name}, seed {seed:#x}, {bits}: {d:.1} standard deviations above uniform");
+                    assert!(
+                        d < 6.0,
+                        "{name}, seed {seed:#x}, {bits}: {d:.1} standard deviations above uniform"
+                    );
                 }
             }
         }
