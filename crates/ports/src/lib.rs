@@ -7,11 +7,15 @@
 //! tests and measurements.
 //!
 //! `unsafe` is confined to the files that call the kernel: `sys.rs`, `tap.rs`, `ring.rs`,
-//! `af_packet.rs`, `bare.rs`.
+//! `af_packet.rs`.
 
+mod af_packet;
 mod error;
 mod memory;
 mod port;
+mod ring;
+mod sys;
+mod tap;
 mod vnet;
 
 pub use error::PortError;

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use packet::{BATCH, Batch, Count, DropReason, Pool};
 
 use crate::error::PortError;
+use crate::{af_packet, tap};
 
 /// One queue of one interface, owned by one worker.
 pub trait Port: Send {
@@ -15,7 +16,8 @@ pub trait Port: Send {
 
     /// Sends all frames of the batch, in the order of their slots. They stay in the batch:
     /// `outcomes[i]` says what became of slot `i`, and the caller counts and frees the frame.
-    /// Outcomes of empty slots are left alone.
+    /// Outcomes of empty slots are left alone. A frame needs 12 bytes of headroom: one with less is a
+    /// `port_tx_error`.
     fn transmit(&mut self, batch: &mut Batch, outcomes: &mut Outcomes);
 
     /// Becomes readable when frames wait: to sleep on. `None` where nobody can wake us.
@@ -153,8 +155,7 @@ pub fn open(spec: &PortSpec) -> Result<(PortInfo, Vec<Box<dyn Port>>), PortError
     }
     match spec.kind {
         PortKind::Memory => Err(PortError::MemoryHasNoInterface { port: spec.name.clone() }),
-        PortKind::Tap | PortKind::AfPacket => {
-            Err(PortError::MemoryHasNoInterface { port: spec.name.clone() })
-        }
+        PortKind::Tap => tap::open(spec),
+        PortKind::AfPacket => af_packet::open(spec),
     }
 }
