@@ -1,7 +1,7 @@
 //! The desired state: DASH's objects under DASH's names, as plain data.
 //!
 //! The serde form has the keys of the file, `[[port]]` for [`Desired::ports`] and so on, with every key present; a file, in
-//! which keys may be absent, is read by `Config::parse`.
+//! which keys may be absent, is read by [`Config::parse`](crate::Config::parse).
 
 use std::fmt;
 
@@ -34,6 +34,7 @@ macro_rules! words {
         }
     };
 }
+pub(crate) use words;
 
 words! {
     /// What carries a port's frames.

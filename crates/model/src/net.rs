@@ -82,13 +82,13 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
+    /// Both versions with their words in files.
+    pub const WORDS: &'static [(&'static str, IpVersion)] =
+        &[("ipv4", IpVersion::Ipv4), ("ipv6", IpVersion::Ipv6)];
+
     /// The version of an address.
     pub fn of(addr: IpAddr) -> IpVersion {
-        if addr.is_ipv4() {
-            IpVersion::Ipv4
-        } else {
-            IpVersion::Ipv6
-        }
+        if addr.is_ipv4() { IpVersion::Ipv4 } else { IpVersion::Ipv6 }
     }
 }
 
@@ -119,10 +119,7 @@ impl IpPrefix {
     pub fn new(addr: IpAddr, len: u8) -> Result<IpPrefix, NetError> {
         let max = if addr.is_ipv4() { 32 } else { 128 };
         if len > max {
-            return Err(NetError::PrefixLength {
-                length: len.to_string(),
-                max,
-            });
+            return Err(NetError::PrefixLength { length: len.to_string(), max });
         }
         if let IpAddr::V6(v6) = addr
             && v6.to_ipv4_mapped().is_some()
@@ -130,15 +127,9 @@ impl IpPrefix {
         {
             return Err(NetError::Mapped(addr));
         }
-        let prefix = IpPrefix {
-            addr: mask(addr, len),
-            len,
-        };
+        let prefix = IpPrefix { addr: mask(addr, len), len };
         if prefix.addr != addr {
-            return Err(NetError::HostBits {
-                given: format!("{addr}/{len}"),
-                prefix,
-            });
+            return Err(NetError::HostBits { given: format!("{addr}/{len}"), prefix });
         }
         Ok(prefix)
     }
@@ -197,20 +188,13 @@ impl From<IpAddr> for IpPrefix {
     /// The prefix of the single address. An IPv4-mapped IPv6 address becomes the IPv4 address.
     fn from(addr: IpAddr) -> IpPrefix {
         let addr = addr.to_canonical();
-        IpPrefix {
-            addr,
-            len: if addr.is_ipv4() { 32 } else { 128 },
-        }
+        IpPrefix { addr, len: if addr.is_ipv4() { 32 } else { 128 } }
     }
 }
 
 impl fmt::Display for IpPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_host() {
-            write!(f, "{}", self.addr)
-        } else {
-            write!(f, "{}/{}", self.addr, self.len)
-        }
+        if self.is_host() { write!(f, "{}", self.addr) } else { write!(f, "{}/{}", self.addr, self.len) }
     }
 }
 
@@ -222,16 +206,13 @@ impl FromStr for IpPrefix {
             Some((addr, len)) => (addr, Some(len)),
             None => (text, None),
         };
-        let addr: IpAddr = addr
-            .parse()
-            .map_err(|_| NetError::Address(addr.to_string()))?;
+        let addr: IpAddr = addr.parse().map_err(|_| NetError::Address(addr.to_string()))?;
         let max = if addr.is_ipv4() { 32 } else { 128 };
         let len = match len {
             None => max,
-            Some(len) => digits(len).ok_or_else(|| NetError::PrefixLength {
-                length: len.to_string(),
-                max,
-            })?,
+            Some(len) => {
+                digits(len).ok_or_else(|| NetError::PrefixLength { length: len.to_string(), max })?
+            }
         };
         IpPrefix::new(addr, len)
     }
@@ -239,10 +220,7 @@ impl FromStr for IpPrefix {
 
 /// A number in decimal digits alone: no sign, no space.
 fn digits<T: FromStr>(text: &str) -> Option<T> {
-    text.bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| text.parse().ok())
-        .flatten()
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// An Ethernet address. Text: `02:00:00:00:01:01`.
@@ -280,11 +258,7 @@ impl FromStr for MacAddr {
                 .ok_or_else(error)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| error())?;
         }
-        if parts.next().is_some() {
-            Err(error())
-        } else {
-            Ok(MacAddr(bytes))
-        }
+        if parts.next().is_some() { Err(error()) } else { Ok(MacAddr(bytes)) }
     }
 }
 
@@ -302,11 +276,7 @@ impl PortRange {
     /// # Errors
     /// `Reversed` when `first` is above `last`.
     pub fn new(first: u16, last: u16) -> Result<PortRange, NetError> {
-        if first > last {
-            Err(NetError::Reversed { first, last })
-        } else {
-            Ok(PortRange { first, last })
-        }
+        if first > last { Err(NetError::Reversed { first, last }) } else { Ok(PortRange { first, last }) }
     }
 
     /// The first port.
@@ -327,10 +297,7 @@ impl PortRange {
 
 impl From<u16> for PortRange {
     fn from(port: u16) -> PortRange {
-        PortRange {
-            first: port,
-            last: port,
-        }
+        PortRange { first: port, last: port }
     }
 }
 
@@ -398,12 +365,7 @@ impl FromStr for Protocol {
     type Err = NetError;
 
     fn from_str(text: &str) -> Result<Protocol, NetError> {
-        let named = Protocol::NAMES
-            .iter()
-            .find(|(name, _)| *name == text)
-            .map(|(_, p)| *p);
-        named
-            .or_else(|| digits(text).map(Protocol))
-            .ok_or_else(|| NetError::Protocol(text.to_string()))
+        let named = Protocol::NAMES.iter().find(|(name, _)| *name == text).map(|(_, p)| *p);
+        named.or_else(|| digits(text).map(Protocol)).ok_or_else(|| NetError::Protocol(text.to_string()))
     }
 }
