@@ -206,7 +206,10 @@ mod tests {
                 other => panic!("{expected}: {other:?}"),
             }
         }
-        assert_eq!(View::new_checked(&REQUEST[..27]).unwrap_err(), WireError::Truncated { need: 28, have: 27 });
+        assert_eq!(
+            View::new_checked(&REQUEST[..27]).unwrap_err(),
+            WireError::Truncated { need: 28, have: 27 }
+        );
     }
 
     proptest! {

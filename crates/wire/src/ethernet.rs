@@ -81,7 +81,9 @@ pub struct MacAddrError;
 
 impl fmt::Display for MacAddrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a MAC address: write six pairs of hexadecimal digits with colons, like 02:00:00:00:00:01")
+        f.write_str(
+            "not a MAC address: write six pairs of hexadecimal digits with colons, like 02:00:00:00:00:01",
+        )
     }
 }
 
@@ -194,7 +196,15 @@ mod tests {
         let mac: MacAddr = "02:00:5E:00:fa:01".parse().unwrap();
         assert_eq!(mac, MacAddr([2, 0, 0x5e, 0, 0xfa, 1]));
         assert_eq!(mac.to_string(), "02:00:5e:00:fa:01");
-        for bad in ["", "02:00:5e:00:fa", "02:00:5e:00:fa:01:02", "2:0:5e:0:fa:1", "+2:00:5e:00:fa:01", "02-00-5e-00-fa-01", "02:00:5e:00:fa:0g"] {
+        for bad in [
+            "",
+            "02:00:5e:00:fa",
+            "02:00:5e:00:fa:01:02",
+            "2:0:5e:0:fa:1",
+            "+2:00:5e:00:fa:01",
+            "02-00-5e-00-fa-01",
+            "02:00:5e:00:fa:0g",
+        ] {
             assert_eq!(bad.parse::<MacAddr>(), Err(MacAddrError), "{bad}");
         }
     }
@@ -211,13 +221,19 @@ mod tests {
         ];
         for (text, multicast, broadcast, unicast) in rows {
             let mac: MacAddr = text.parse().unwrap();
-            assert_eq!((mac.is_multicast(), mac.is_broadcast(), mac.is_unicast()), (multicast, broadcast, unicast), "{text}");
+            assert_eq!(
+                (mac.is_multicast(), mac.is_broadcast(), mac.is_unicast()),
+                (multicast, broadcast, unicast),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn tags_are_recognised() {
-        for (ethertype, tagged) in [(0x8100, true), (0x88a8, true), (0x0800, false), (0x86dd, false), (0x0806, false)] {
+        for (ethertype, tagged) in
+            [(0x8100, true), (0x88a8, true), (0x0800, false), (0x86dd, false), (0x0806, false)]
+        {
             let mut frame = [0; 18];
             Header { dst: MacAddr::BROADCAST, src: MacAddr::ZERO, ethertype }.emit(&mut frame).unwrap();
             assert_eq!(View::new_checked(&frame).unwrap().is_vlan_tagged(), tagged, "{ethertype:#x}");

@@ -79,6 +79,9 @@ mod tests {
             assert_eq!(from_bits(to_bits(address)), address, "{text}");
             assert_eq!(is_v4(to_bits(address)), address.is_ipv4(), "{text}");
         }
-        assert_eq!(map_v4(Ipv4Addr::new(10, 0, 0, 1)), "::ffff:10.0.0.1".parse::<Ipv6Addr>().unwrap().to_bits());
+        assert_eq!(
+            map_v4(Ipv4Addr::new(10, 0, 0, 1)),
+            "::ffff:10.0.0.1".parse::<Ipv6Addr>().unwrap().to_bits()
+        );
     }
 }
