@@ -179,11 +179,8 @@ impl Classifier {
 
     /// Adds a rule; one with the same `data` is replaced and returned. Bits of `value` outside
     /// `mask` do not matter.
-    pub fn insert(&mut self, mut rule: Rule) -> Option<Rule> {
+    pub fn insert(&mut self, rule: Rule) -> Option<Rule> {
         let replaced = self.remove(rule.data);
-        for (value, mask) in rule.value.iter_mut().zip(rule.mask) {
-            *value &= mask;
-        }
         let shape = Shape::of(&rule);
         let hash = shape.hash(&Key { words: rule.value, ports: rule.ranges.map(|range| range.lo) });
         let slot = self.store(Slot { rule, hash, next: END, used: true });

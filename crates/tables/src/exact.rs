@@ -414,3 +414,43 @@ fn prefetch_line(line: &Line) {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 fn prefetch_line(_: &Line) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bucket of hash 0 and what passed it.
+    fn passed(index: &Index) -> u16 {
+        overflow(index.current.line(0))
+    }
+
+    #[test]
+    fn removal_leaves_no_trace() {
+        let mut index = Index::with_capacity(100);
+        for handle in 0..100 {
+            index.insert(u64::from(handle % 4), handle, |_| 0);
+        }
+        assert!(passed(&index) > 0);
+        for handle in 0..100 {
+            assert!(index.remove(u64::from(handle % 4), handle));
+        }
+        let mask = index.current.mask;
+        assert!((0..=mask).all(|bucket| index.current.line(bucket)[..TAG_WORDS] == [0; TAG_WORDS]));
+    }
+
+    #[test]
+    fn a_saturated_overflow_count_loses_nothing() {
+        let mut index = Index::with_capacity(100);
+        for handle in 0..11 {
+            index.insert(0, handle, |_| 0);
+        }
+        assert_eq!(passed(&index), 1);
+        // As if 65,535 others had passed, and one more comes.
+        set_overflow(index.current.line_mut(0), u16::MAX);
+        index.insert(0, 11, |_| 0);
+        assert_eq!(passed(&index), u16::MAX);
+        assert!(index.remove(0, 10));
+        assert_eq!(passed(&index), u16::MAX);
+        assert_eq!(index.find(0, |held| held == 11), Some(11));
+    }
+}

@@ -120,16 +120,12 @@ proptest! {
             let found = fast.lookup_traced(&key, &mut consulted);
             prop_assert_eq!(found, fast.lookup(&key));
             for noise in [[0; 5], noise] {
-                let mut changed = key;
-                for i in 0..5 {
-                    let free = !consulted.words[i];
-                    changed.words[i] = key.words[i] & !free | (other.words[i] ^ noise[i]) & free;
-                }
-                for i in 0..2 {
-                    if !consulted.ports[i] {
-                        changed.ports[i] = other.ports[i];
-                    }
-                }
+                let word = |i: usize| {
+                    let fixed = consulted.words[i];
+                    (key.words[i] & fixed) | ((other.words[i] ^ noise[i]) & !fixed)
+                };
+                let port = |i: usize| if consulted.ports[i] { key.ports[i] } else { other.ports[i] };
+                let changed = Key { words: std::array::from_fn(word), ports: std::array::from_fn(port) };
                 prop_assert_eq!(fast.lookup(&changed), found);
             }
         }
@@ -182,7 +178,15 @@ fn stops_at_the_best_rule() {
     assert_eq!(table.lookup_traced(&key, &mut consulted), Some(&first));
     assert_eq!(consulted, Consulted { words: first.mask, ports: [false; 2] });
 
-    let key = Key { words: [8, 0, 5, 0, 0], ports: [0; 2] };
-    assert_eq!(table.lookup_traced(&key, &mut consulted).map(|rule| rule.data), Some(5));
+    let missed = Key { words: [8, 0, 5, 0, 0], ports: [0; 2] };
+    assert_eq!(table.lookup_traced(&missed, &mut consulted).map(|rule| rule.data), Some(5));
     assert_eq!(consulted, Consulted { words: [u64::MAX, 0, u64::MAX, 0, 0], ports: [false; 2] });
+
+    // Without its best rules the other tuple comes last.
+    let second = Rule { data: 1000, priority: 1, ..first };
+    table.insert(second);
+    table.remove(first.data);
+    let mut consulted = Consulted::default();
+    assert_eq!(table.lookup_traced(&key, &mut consulted).map(|rule| rule.data), Some(5));
+    assert_eq!(consulted, Consulted { words: [0, 0, u64::MAX, 0, 0], ports: [false; 2] });
 }
