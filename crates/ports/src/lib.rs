@@ -7,9 +7,10 @@
 //! tests and measurements.
 //!
 //! `unsafe` is confined to the files that call the kernel: `sys.rs`, `tap.rs`, `ring.rs`,
-//! `af_packet.rs`.
+//! `af_packet.rs`, `bare.rs`.
 
 mod af_packet;
+mod bare;
 mod error;
 mod memory;
 mod port;
@@ -18,6 +19,7 @@ mod sys;
 mod tap;
 mod vnet;
 
+pub use bare::{Bare, Forwarded};
 pub use error::PortError;
 pub use memory::{MemoryHandle, MemoryPort, Packet, Preloaded};
 pub use port::{Outcomes, Port, PortInfo, PortKind, PortSpec, Received, RxDrops, TxOutcome, open};

@@ -112,3 +112,107 @@ pub(crate) fn encode(frame: &Frame) -> [u8; VNET] {
     }
     header
 }
+
+#[cfg(test)]
+mod tests {
+    use packet::{LARGE, Pool};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A header from its fields: flags, gso type, hdr_len, gso_size, csum_start, csum_offset.
+    fn header(flags: u8, gso: u8, fields: [u16; 4]) -> [u8; VNET] {
+        let mut header = [flags, gso, 0, 0, 0, 0, 0, 0, 0, 0];
+        for (to, from) in header[2..].chunks_exact_mut(2).zip(fields) {
+            to.copy_from_slice(&from.to_ne_bytes());
+        }
+        header
+    }
+
+    /// A frame of `len` bytes that all say "a TCP header of 32 bytes".
+    fn frame(pool: &mut Pool, len: usize) -> Frame {
+        let mut frame = pool.alloc(len).unwrap();
+        frame.data_mut().fill(0x80);
+        frame
+    }
+
+    #[test]
+    fn headers_of_the_kernel_pass_unchanged_but_for_hdr_len() {
+        // name, header in, header out
+        let rows = [
+            ("plain", header(0, 0, [0; 4]), header(0, 0, [0; 4])),
+            ("verified", header(2, 0, [0; 4]), header(2, 0, [0; 4])),
+            ("partial", header(1, 0, [54, 0, 34, 16]), header(1, 0, [0, 0, 34, 16])),
+            ("tcp4", header(1, 1, [66, 1448, 34, 16]), header(1, 1, [66, 1448, 34, 16])),
+            ("tcp6, ecn", header(1, 0x84, [86, 1428, 54, 16]), header(1, 0x84, [86, 1428, 54, 16])),
+            (
+                "payload in the first piece",
+                header(1, 1, [1000, 1448, 34, 16]),
+                header(1, 1, [66, 1448, 34, 16]),
+            ),
+            ("udp", header(1, 5, [500, 1400, 34, 6]), header(1, 5, [42, 1400, 34, 6])),
+            ("merged by the receiver", header(2, 1, [66, 1448, 0, 0]), header(2, 1, [66, 1448, 0, 0])),
+        ];
+        let mut pool = Pool::new(1, 1).unwrap();
+        for (name, from, to) in rows {
+            let mut frame = frame(&mut pool, 3000);
+            assert_eq!(decode(&from, &mut frame), Some(()), "{name}");
+            assert_eq!(encode(&frame), to, "{name}");
+            pool.free(frame);
+        }
+    }
+
+    #[test]
+    fn the_parsers_payload_becomes_hdr_len() {
+        let mut pool = Pool::new(1, 1).unwrap();
+        let mut frame = frame(&mut pool, 3000);
+        decode(&header(1, 1, [66, 1448, 34, 16]), &mut frame).unwrap();
+        frame.meta_mut().payload = 70;
+        assert_eq!(encode(&frame), header(1, 1, [70, 1448, 34, 16]));
+        pool.free(frame);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let rows = [
+            ("checksum field behind the end", header(1, 0, [0, 0, 90, 9])),
+            ("no segment size", header(1, 1, [66, 0, 34, 16])),
+            ("UDP fragmentation", header(1, 3, [42, 1400, 34, 6])),
+            ("a tunnel that was not asked for", header(1, 0x21, [66, 1448, 34, 16])),
+            ("headers behind the end", header(2, 1, [101, 1448, 0, 0])),
+            ("TCP header behind the end", header(1, 1, [66, 1448, 90, 8])),
+        ];
+        let mut pool = Pool::new(1, 0).unwrap();
+        for (name, from) in rows {
+            let mut frame = frame(&mut pool, 100);
+            assert_eq!(decode(&from, &mut frame), None, "{name}");
+            pool.free(frame);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_taken_or_refused_and_its_offsets_lie_inside(
+            bytes: [u8; VNET], len in 0usize..=LARGE, fill: u8,
+        ) {
+            let mut pool = Pool::new(0, 1).unwrap();
+            let mut frame = pool.alloc(len).unwrap();
+            frame.data_mut().fill(fill);
+            if decode(&bytes, &mut frame).is_some() {
+                let meta = *frame.meta();
+                if let Checksum::Partial { start, offset } = meta.csum {
+                    prop_assert!(usize::from(start) + usize::from(offset) + 2 <= len);
+                }
+                if meta.is_gso() {
+                    prop_assert!(meta.gso_size > 0 && usize::from(meta.hdr_len) <= len);
+                }
+                // What was taken is given back, and taken again.
+                let again = encode(&frame);
+                prop_assert_eq!(decode(&again, &mut frame), Some(()));
+                prop_assert_eq!(encode(&frame), again);
+                insert_vlan(&mut frame, 0x8100, 5);
+            }
+            pool.free(frame);
+        }
+    }
+}
