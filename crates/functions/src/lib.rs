@@ -16,3 +16,5 @@ pub mod eni;
 pub mod prefix;
 pub mod route;
 pub mod scope;
+#[cfg(test)]
+mod testing;

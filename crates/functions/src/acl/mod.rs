@@ -7,6 +7,8 @@
 
 mod rules;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 pub use rules::{Action, Group, Groups, PortRange, Rule};
 pub use stage::{STAGES, Stage};

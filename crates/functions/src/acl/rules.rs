@@ -75,7 +75,7 @@ const PROTOCOL: u64 = 0xff;
 
 /// Whether packets of a protocol have ports that the flow key holds.
 const fn has_ports(protocol: u8) -> bool {
-    matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP)
+    matches!(protocol, protocol::TCP | protocol::UDP)
 }
 
 /// A group of rules.

@@ -7,6 +7,8 @@
 
 mod rules;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 pub use rules::{Armed, Eni, Enis, Entry, Permit, SourceAction, Sources};
 pub use stage::{Egress, Ingress, Source};

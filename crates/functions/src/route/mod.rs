@@ -6,6 +6,8 @@
 
 mod rules;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 pub use rules::{Mapping, MappingAction, Mappings, Route, RouteAction, Routes};
 pub use stage::{ToPort, ToVnet};
