@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::desired::Desired;
-use crate::error::{ConfigErrorKind as Kind, Fault, nearest};
+use crate::error::{ConfigErrorKind, Fault, nearest};
 use crate::report::Report;
 use crate::span::Span;
 use crate::tree::Node;
@@ -19,14 +19,10 @@ use crate::tree::Node;
 /// Adds every contradiction of `desired`, which was read from `root`, to the report.
 pub(crate) fn check(report: &mut Report, root: &Node, desired: &Desired) {
     let mut c = Check { report, root, desired };
-    let ports = c.names("port", "name", desired.ports.iter().map(|p| (p.name.as_str(), p.span)));
-    let vnets = c.names("vnet", "name", desired.vnets.iter().map(|v| (v.name.as_str(), v.span)));
-    let enis = c.names("eni", "name", desired.enis.iter().map(|e| (e.name.as_str(), e.span)));
-    let groups = c.names(
-        "acl_group",
-        "acl_group_id",
-        desired.acl_groups.iter().map(|g| (g.acl_group_id.as_str(), g.span)),
-    );
+    let ports = c.names(&PORT, desired.ports.iter().map(|p| (p.name.as_str(), p.span)));
+    let vnets = c.names(&VNET, desired.vnets.iter().map(|v| (v.name.as_str(), v.span)));
+    let enis = c.names(&ENI, desired.enis.iter().map(|e| (e.name.as_str(), e.span)));
+    let groups = c.names(&ACL_GROUP, desired.acl_groups.iter().map(|g| (g.acl_group_id.as_str(), g.span)));
     eni::ports(&mut c);
     eni::vnets(&mut c);
     eni::enis(&mut c, &ports, &vnets);
@@ -42,10 +38,31 @@ struct Check<'c, 'r, 'd> {
     desired: &'d Desired,
 }
 
+/// A kind of object that others refer to.
+struct Kind {
+    /// The word for it.
+    noun: &'static str,
+    /// Its table's key at the top level.
+    table: &'static str,
+    /// The key that others refer to.
+    key: &'static str,
+    /// What a reference to it should be.
+    expected: &'static str,
+}
+
+const PORT: Kind = Kind { noun: "port", table: "port", key: "name", expected: "the name of a [[port]]" };
+const VNET: Kind = Kind { noun: "VNET", table: "vnet", key: "name", expected: "the name of a [[vnet]]" };
+const ENI: Kind = Kind { noun: "ENI", table: "eni", key: "name", expected: "the name of an [[eni]]" };
+const ACL_GROUP: Kind = Kind {
+    noun: "ACL group",
+    table: "acl_group",
+    key: "acl_group_id",
+    expected: "the acl_group_id of an [[acl_group]]",
+};
+
 /// The objects of one kind by name.
 struct Names<'d> {
-    kind: &'static str,
-    key: &'static str,
+    kind: &'static Kind,
     index: HashMap<&'d str, usize>,
     /// False when a name did not read, so that an unknown one may be it.
     complete: bool,
@@ -72,11 +89,11 @@ impl<'d> Check<'_, '_, 'd> {
     }
 
     fn contradiction(&mut self, path: String, what: String, expected: &str) {
-        self.error(path, Fault::new(Kind::Contradiction, what).expected(expected));
+        self.error(path, Fault::new(ConfigErrorKind::Contradiction, what).expected(expected));
     }
 
     fn duplicate(&mut self, path: String, what: String, expected: &str) {
-        self.error(path, Fault::new(Kind::Duplicate, what).expected(expected));
+        self.error(path, Fault::new(ConfigErrorKind::Duplicate, what).expected(expected));
     }
 
     fn warning(&mut self, path: String, what: String) {
@@ -89,25 +106,18 @@ impl<'d> Check<'_, '_, 'd> {
     }
 
     /// Collects names that must be unique among the objects of a kind.
-    fn names(
-        &mut self,
-        kind: &'static str,
-        key: &'static str,
-        objects: impl Iterator<Item = (&'d str, Span)>,
-    ) -> Names<'d> {
-        let mut names = Names { kind, key, index: HashMap::new(), complete: self.is_read(|| kind.into()) };
+    fn names(&mut self, kind: &'static Kind, objects: impl Iterator<Item = (&'d str, Span)>) -> Names<'d> {
+        let Kind { noun, table, key, .. } = kind;
+        let mut names = Names { kind, index: HashMap::new(), complete: self.is_read(|| table.to_string()) };
         let mut spans = Vec::new();
         for (i, (name, span)) in objects.enumerate() {
             spans.push(span);
-            let path = || format!("{kind}[{i}].{key}");
+            let path = || format!("{table}[{i}].{key}");
             if !self.is_read(path) {
                 names.complete = false;
             } else if let Some(first) = names.index.insert(name, i) {
                 names.index.insert(name, first);
-                let what = format!(
-                    "second [[{kind}]] with {key} {name:?}, the first is at line {}",
-                    spans[first].line
-                );
+                let what = format!("second {noun} {name:?}, the first is at line {}", spans[first].line);
                 self.duplicate(path(), what, &format!("a unique {key}"));
             }
         }
@@ -123,8 +133,9 @@ impl<'d> Check<'_, '_, 'd> {
         if found.is_none() && names.complete {
             let close =
                 if self.report.wants_nearest() { nearest(name, names.index.keys().copied()) } else { None };
-            let fault = Fault::new(Kind::UnknownReference, format!("unknown {} {name:?}", names.kind))
-                .expected(format!("the {} of an [[{}]]", names.key, names.kind))
+            let what = format!("unknown {} {name:?}", names.kind.noun);
+            let fault = Fault::new(ConfigErrorKind::UnknownReference, what)
+                .expected(names.kind.expected)
                 .nearest(close);
             self.error(path(), fault);
         }

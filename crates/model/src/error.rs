@@ -130,6 +130,6 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .filter(|c| c.len().abs_diff(word.len()) <= c.len().max(word.len()).div_ceil(3))
         .map(|c| (distance(&c), c))
         .filter(|(d, c)| *d <= c.len().max(word.len()).div_ceil(3))
-        .min_by_key(|(d, _)| *d)
+        .min()
         .map(|(_, c)| c)
 }

@@ -22,7 +22,7 @@ pub enum NetError {
         max: u8,
     },
     /// Bits beyond the prefix length are set.
-    #[error("{given} has bits set beyond its length; the prefix is {prefix}")]
+    #[error("{given} has bits set beyond its length, the prefix is {prefix}")]
     HostBits {
         /// What was given.
         given: String,
@@ -30,7 +30,7 @@ pub enum NetError {
         prefix: IpPrefix,
     },
     /// An IPv4-mapped IPv6 address (RFC 4291 (2.5.5.2)): never on the wire, and ambiguous beside IPv4.
-    #[error("{0} is an IPv4-mapped IPv6 address; write it as IPv4")]
+    #[error("{0} is the IPv6 form of an IPv4 address")]
     Mapped(IpAddr),
     /// Not six pairs of hexadecimal digits.
     #[error("{0:?} is no MAC address")]

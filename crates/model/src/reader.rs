@@ -319,5 +319,9 @@ fn net(error: NetError) -> Fault {
         _ => None,
     };
     let kind = if matches!(error, NetError::Protocol(_)) { Kind::UnknownWord } else { Kind::InvalidValue };
-    Fault::new(kind, format!(": {error}")).nearest(close)
+    let what = match error {
+        NetError::HostBits { given, .. } => format!(": {given} has bits set beyond its length"),
+        error => format!(": {error}"),
+    };
+    Fault::new(kind, what).nearest(close)
 }
