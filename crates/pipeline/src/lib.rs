@@ -4,5 +4,6 @@
 pub mod connection;
 pub mod judge;
 pub mod key;
+pub mod parse;
 pub mod trace;
 pub mod verdict;
