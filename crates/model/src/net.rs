@@ -14,7 +14,7 @@ pub enum NetError {
     #[error("{0:?} is no IP address")]
     Address(String),
     /// The length after the slash is no number, or longer than the address.
-    #[error("prefix length {length:?} is not within 0..={max}")]
+    #[error("prefix length {length:?} is not from 0 to {max}")]
     PrefixLength {
         /// The text after the slash.
         length: String,

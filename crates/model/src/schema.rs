@@ -106,7 +106,7 @@ pub(crate) const DEVICE: Object = Object {
             "\"unlimited\"",
             "What the device can hold. A path is relative to the configuration.",
         ),
-        may("workers", Kind::One("an integer within 1..=64"), "1", "Worker threads."),
+        may("workers", Kind::One("an integer from 1 to 64"), "1", "Worker threads."),
         may(
             "miss_policy",
             Kind::One("\"fallback\" or \"drop\""),
@@ -140,7 +140,7 @@ pub(crate) const PORT: Object = Object {
         ),
         may(
             "mtu",
-            Kind::One("an integer within 68..=65535"),
+            Kind::One("an integer from 68 to 65535"),
             "1500",
             "Largest IP packet in bytes (RFC 791); at least 1280 when the ENI behind it has an IPv6 address (RFC 8200 (5)).",
         ),
@@ -154,7 +154,7 @@ pub(crate) const VNET: Object = Object {
         must("name", NAME, "Unique name."),
         must(
             "vni",
-            Kind::One("an integer within 0..=16777215"),
+            Kind::One("an integer from 0 to 16777215"),
             "VXLAN network identifier (RFC 7348 (5)), unique.",
         ),
     ],
@@ -201,7 +201,7 @@ pub(crate) const ENI: Object = Object {
 const STAGE_KEYS: &[Key] = &[
     must(
         "stage",
-        Kind::One("an integer within 1..=5"),
+        Kind::One("an integer from 1 to 5"),
         "Stages run in ascending order; each number once per direction.",
     ),
     may(
@@ -247,7 +247,7 @@ pub(crate) const RULE: Object = Object {
         must("id", NAME, "Unique id in the group."),
         must(
             "priority",
-            Kind::One("an integer within 0..=4294967295"),
+            Kind::One("an integer from 0 to 4294967295"),
             "The lower number first; unique in the group.",
         ),
         must("action", Kind::One("\"allow\" or \"deny\""), "The answer."),
@@ -259,7 +259,7 @@ pub(crate) const RULE: Object = Object {
         ),
         may(
             "protocol",
-            Kind::List("\"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number within 0..=255"),
+            Kind::List("\"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number from 0 to 255"),
             "any",
             "IP protocols.",
         ),
@@ -315,13 +315,13 @@ pub(crate) const PROFILE: Object = Object {
         may("description", Kind::One("a string"), "empty", "What it stands for."),
         may(
             "insert_rate",
-            Kind::One("an integer within 0..=4294967295"),
+            Kind::One("an integer from 0 to 4294967295"),
             "0",
             "Entries installed per second; 0: no limit.",
         ),
         may(
             "queue",
-            Kind::One("an integer within 1..=1048576"),
+            Kind::One("an integer from 1 to 1048576"),
             "4096",
             "Commands that the device's queue holds.",
         ),
@@ -329,7 +329,7 @@ pub(crate) const PROFILE: Object = Object {
     ],
 };
 
-const LIMIT: Kind = Kind::One("an integer within 0..=4294967295");
+const LIMIT: Kind = Kind::One("an integer from 0 to 4294967295");
 
 pub(crate) const PROFILE_TABLES: Object = Object {
     header: "[tables]",

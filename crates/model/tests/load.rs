@@ -123,10 +123,10 @@ fn a_profile_file_is_read_relative_to_the_configuration() {
              eni, acl_group, route, vnet_mapping; did you mean \"port\"?",
             "missing_key ./mine.toml:1:1: missing key \"name\" at the top level; expected a name: 1 to 64 letters, \
              digits or any of -_.:",
-            "invalid_value ./mine.toml:2:9: \"queue\" is 0; expected an integer within 1..=1048576",
+            "invalid_value ./mine.toml:2:9: \"queue\" is 0; expected an integer from 1 to 1048576",
             "unknown_key ./mine.toml:4:1: unknown key \"routes\" in [tables]; expected one of eni, source, acl, route, \
              mapping, flow; did you mean \"route\"?",
-            "invalid_value ./mine.toml:5:8: \"flow\" is -1; expected an integer within 0..=4294967295",
+            "invalid_value ./mine.toml:5:8: \"flow\" is -1; expected an integer from 0 to 4294967295",
         ]
     );
 }

@@ -25,9 +25,9 @@ fn prefixes() {
         ("", Err("\"\" is no IP address")),
         ("10.0.0", Err("\"10.0.0\" is no IP address")),
         ("fe80::1%eth0", Err("\"fe80::1%eth0\" is no IP address")),
-        ("10.0.0.0/", Err("prefix length \"\" is not within 0..=32")),
-        ("10.0.0.0/+8", Err("prefix length \"+8\" is not within 0..=32")),
-        ("::/129", Err("prefix length \"129\" is not within 0..=128")),
+        ("10.0.0.0/", Err("prefix length \"\" is not from 0 to 32")),
+        ("10.0.0.0/+8", Err("prefix length \"+8\" is not from 0 to 32")),
+        ("::/129", Err("prefix length \"129\" is not from 0 to 128")),
         ("10.0.0.1/8", Err("10.0.0.1/8 has bits set beyond its length, the prefix is 10.0.0.0/8")),
         ("::ffff:10.0.0.1", Err("::ffff:10.0.0.1 is the IPv6 form of an IPv4 address")),
     ]);
