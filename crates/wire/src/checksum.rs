@@ -10,8 +10,12 @@ pub fn sum(bytes: &[u8]) -> u16 {
     // Wider words in native order give the same sum with its bytes swapped at the end: RFC 1071 (2, B and C).
     let (words, rest) = bytes.as_chunks::<4>();
     let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
-    let mut last = [0; 4];
-    last[..rest.len()].copy_from_slice(rest);
+    let last = match *rest {
+        [a] => [a, 0, 0, 0],
+        [a, b] => [a, b, 0, 0],
+        [a, b, c] => [a, b, c, 0],
+        _ => [0; 4],
+    };
     total += u64::from(u32::from_ne_bytes(last));
     fold(total).to_be()
 }
