@@ -10,5 +10,5 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-pub use rules::{Armed, Eni, Enis, Entry, Permit, SourceAction, Sources};
+pub use rules::{Armed, Eni, Enis, Entry, Permit, SourceAction, Sources, StageGroups};
 pub use stage::{Egress, Ingress, Source};
