@@ -23,6 +23,7 @@ pub use command::{
 };
 pub use device::{Capabilities, Device, SubmitError, TableCapability};
 pub use entry::{
+    prefix_mask,
     Action, ActionId, CommandId, Entry, EntryId, FieldMatch, Generation, Miss, RuleRef, Session,
     TableId, Target, Version,
 };

@@ -124,6 +124,10 @@ pub struct Cold {
     pub used: bool,
     /// Whether the reverse key is known and in the index.
     pub paired: bool,
+    /// A marker whose connection is over: it ends when its punted frames have landed.
+    pub ended: bool,
+    /// A marker of a connection that the device had and gave to the host path.
+    pub adopted: bool,
 }
 
 const _: () = assert!(size_of::<Flow>() == 64);
@@ -354,6 +358,8 @@ const EMPTY: Connection = Connection {
         tier: Tier::Host,
         used: false,
         paired: false,
+        ended: false,
+        adopted: false,
     },
 };
 

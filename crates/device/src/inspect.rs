@@ -1,0 +1,279 @@
+//! Looking at one packet's way without sending it: traces and probes take the same code as traffic, up to the point where a
+//! packet would be changed or a connection made.
+
+use crate::parsed::{self, Kind, Parsed, addresses};
+use crate::program::{self, Response};
+use crate::report;
+use crate::shared::{PortDescription, Snapshot};
+use crate::worker::answered;
+use contract::report::{Executor, TraceOutcome, TraceReport, TraceStep};
+use contract::{EntryId, Version};
+use functions::conntrack;
+use model::MissPolicy;
+use packet::{Count, DropReason, Meta, PuntReason};
+use pipeline::connection::{Connections, Handle, Tier};
+use pipeline::judge::{Hits, Step};
+use pipeline::parse::parse;
+use pipeline::trace::Trace;
+use std::sync::mpsc::Sender;
+
+/// How a packet's way ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Forward(u16),
+    Drop(DropReason),
+    Consume(&'static str),
+}
+
+/// A finished inspection.
+pub struct Inspected {
+    /// The way; rules are still to be filled in.
+    pub trace: TraceReport,
+    /// Entries met by who decided.
+    pub hits: Vec<EntryId>,
+}
+
+/// A packet to be looked at.
+pub struct Inspection {
+    port: u16,
+    frame: Vec<u8>,
+    /// Whether it is to be counted.
+    pub probe: bool,
+    /// Entries met by who decides.
+    pub hits: Hits,
+    packet: String,
+    steps: Vec<TraceStep>,
+    executor: Executor,
+    state: &'static str,
+    version: Version,
+    end: End,
+    reply: Sender<Inspected>,
+}
+
+impl Inspection {
+    /// A packet that comes in on `port`.
+    pub fn new(port: u16, frame: Vec<u8>, probe: bool, reply: Sender<Inspected>) -> Self {
+        Inspection {
+            port,
+            frame,
+            probe,
+            hits: Hits::default(),
+            packet: String::new(),
+            steps: Vec::new(),
+            executor: Executor::Device,
+            state: "none",
+            version: Version(0),
+            end: End::Drop(DropReason::HostPathOverCapacity),
+            reply,
+        }
+    }
+
+    /// What it counts as.
+    pub fn count(&self) -> Count {
+        Count { frames: 1, packets: 1, bytes: self.frame.len() as u64 }
+    }
+
+    /// The key of its connection, and the ENI that it claims to come from.
+    pub fn parse(&self, snapshot: &Snapshot) -> Result<(Parsed, u16), DropReason> {
+        let meta = Meta { port: self.port, ..Meta::default() };
+        let headers = parse(&self.frame, &meta)?;
+        let eni = parsed::sender(&self.frame, self.port, &snapshot.host)?;
+        Ok((parsed::identify(&headers, eni, &self.frame)?, eni.eni))
+    }
+
+    /// The device's part; whether it decides.
+    pub fn at_worker(&mut self, snapshot: &Snapshot, connections: &Connections, miss: MissPolicy) -> bool {
+        let (parsed, _) = match self.parse(snapshot) {
+            Ok(parsed) => parsed,
+            Err(reason) => {
+                self.say("parse", format!("{reason}: {}", reason.meaning()));
+                return self.decide(End::Drop(reason));
+            }
+        };
+        self.packet = parsed.key.to_string();
+        self.say("parse", self.packet.clone());
+        match self.walk(&parsed, snapshot, connections, Executor::Device) {
+            Ok(end) => self.decide(end),
+            Err(reason) if miss == MissPolicy::Drop && !keeps(reason) => {
+                self.say("miss_policy", format!("{reason}: {}; the miss policy is drop", reason.meaning()));
+                self.decide(End::Drop(DropReason::MissPolicyDrop))
+            }
+            Err(reason) => {
+                self.say("punt", format!("{reason}: {}", reason.meaning()));
+                false
+            }
+        }
+    }
+
+    /// The host path's part, which always decides.
+    pub fn at_host_path(&mut self, snapshot: &Snapshot, connections: &Connections) {
+        self.executor = Executor::HostPath;
+        self.version = snapshot.version;
+        self.hits = Hits::default();
+        let end = match self.parse(snapshot) {
+            Ok((parsed, _)) => self
+                .walk(&parsed, snapshot, connections, Executor::HostPath)
+                .unwrap_or(End::Drop(DropReason::NoEni)),
+            Err(reason) => End::Drop(reason),
+        };
+        self.decide(end);
+    }
+
+    fn walk(
+        &mut self,
+        parsed: &Parsed,
+        snapshot: &Snapshot,
+        connections: &Connections,
+        executor: Executor,
+    ) -> Result<End, PuntReason> {
+        self.version = snapshot.version;
+        let view = match executor {
+            Executor::Device => &snapshot.device,
+            Executor::HostPath => &snapshot.host,
+        };
+        if parsed.kind == Kind::Neighbor {
+            let eni = snapshot.host.enis.eni(self.port).ok_or(PuntReason::TableMiss)?;
+            let end = match program::asked(view, eni, &self.frame, &parsed.headers) {
+                Ok(_) => End::Consume(answered(parsed.headers.class).0.code()),
+                Err(Response::Ignored(reason)) => End::Consume(reason.code()),
+                Err(Response::Drop(reason)) => End::Drop(reason),
+                Err(Response::Punt(reason)) => return Err(reason),
+                Err(Response::Answered) => End::Consume("arp_answered"),
+            };
+            self.say("neighbor", "asked for the MAC address of a neighbour");
+            return Ok(end);
+        }
+        let handle = connections.find(connections.hash(&parsed.key), &parsed.key);
+        if let Some(handle) = handle {
+            return self.known(parsed, snapshot, connections, handle, executor);
+        }
+        self.say("flow_table", "no record");
+        if parsed.kind == Kind::Error {
+            let (source, _) = addresses(&self.frame, &parsed.headers);
+            let eni = snapshot.host.enis.eni(self.port).ok_or(PuntReason::TableMiss)?;
+            return match program::error_source(view, eni, source) {
+                Step::Continue => Ok(End::Drop(DropReason::IcmpErrorNoConnection)),
+                Step::Drop(reason) => Ok(End::Drop(reason)),
+                Step::Punt(reason) => Err(reason),
+            };
+        }
+        let mut trace = Trace::default();
+        let (step, judgement) = program::judge(view, &parsed.key, self.port, Some(&mut trace));
+        let (hits, forward) = (judgement.hits, judgement.forward);
+        self.add(trace, executor);
+        match step {
+            Step::Continue => {
+                self.hits = hits;
+                match conntrack::open(&parsed.headers) {
+                    Ok(_) => {
+                        self.say("conntrack", "opens a connection");
+                        Ok(End::Forward(forward.port))
+                    }
+                    Err(reason) => {
+                        self.say("conntrack", reason.meaning());
+                        Ok(End::Drop(reason))
+                    }
+                }
+            }
+            Step::Drop(reason) => {
+                self.hits = hits;
+                Ok(End::Drop(reason))
+            }
+            Step::Punt(reason) => Err(reason),
+        }
+    }
+
+    fn known(
+        &mut self,
+        parsed: &Parsed,
+        snapshot: &Snapshot,
+        connections: &Connections,
+        handle: Handle,
+        executor: Executor,
+    ) -> Result<End, PuntReason> {
+        let connection = connections.get(handle.record());
+        let tier = connection.cold.tier;
+        self.state = report::tier(tier);
+        let direction = ["the opener's", "the answering"][handle.dir()];
+        self.say(
+            "flow_table",
+            format!("hit: {direction} direction of {}, tier {}", connection.flows[0].key, self.state),
+        );
+        let view = match executor {
+            Executor::Device if tier == Tier::Host => return Err(PuntReason::HostOwned),
+            Executor::Device => &snapshot.device,
+            Executor::HostPath => &snapshot.host,
+        };
+        let mut trace = Trace::default();
+        let (step, judgement) =
+            program::judge(view, &connection.flows[0].key, connection.cold.port, Some(&mut trace));
+        let (hits, ways) = (judgement.hits, [judgement.forward, judgement.backward]);
+        self.add(trace, executor);
+        match step {
+            Step::Continue => {}
+            Step::Drop(reason) => return Ok(End::Drop(reason)),
+            Step::Punt(reason) => return Err(reason),
+        }
+        self.hits = hits;
+        let mut track = connection.cold.track;
+        if parsed.kind == Kind::Flow
+            && let Err(reason) = conntrack::packet(&mut track, handle.dir(), &parsed.headers)
+        {
+            self.say("conntrack", reason.meaning());
+            return Ok(End::Drop(reason));
+        }
+        Ok(End::Forward(ways[handle.dir()].port))
+    }
+
+    fn add(&mut self, trace: Trace, executor: Executor) {
+        self.steps.extend(trace.0.into_iter().map(|step| TraceStep {
+            executor,
+            stage: step.stage.into(),
+            entry: step.entry.map(EntryId),
+            rule: None,
+            why: step.why,
+        }));
+    }
+
+    fn say(&mut self, stage: &str, why: impl Into<String>) {
+        let executor = self.executor;
+        self.steps.push(TraceStep {
+            executor,
+            stage: stage.into(),
+            entry: None,
+            rule: None,
+            why: why.into(),
+        });
+    }
+
+    fn decide(&mut self, end: End) -> bool {
+        self.end = end;
+        true
+    }
+
+    /// Sends the answer to who asked.
+    pub fn answer(self, ports: &[PortDescription]) {
+        let name = |port: u16| ports.get(port as usize).map_or_else(|| port.to_string(), |p| p.name.clone());
+        let trace = TraceReport {
+            packet: self.packet,
+            port: name(self.port),
+            version: self.version,
+            steps: self.steps,
+            executor: self.executor,
+            state: self.state.into(),
+            outcome: match self.end {
+                End::Forward(port) => TraceOutcome::Forward { port: name(port) },
+                End::Drop(reason) => TraceOutcome::Drop { reason: reason.code().into() },
+                End::Consume(reason) => TraceOutcome::Consume { reason: reason.into() },
+            },
+        };
+        let hits = self.hits.as_slice().iter().map(|&e| EntryId(e)).collect();
+        // Who asked may have given up; then nobody is to be told.
+        let _ = self.reply.send(Inspected { trace, hits });
+    }
+}
+
+/// Punts that the miss policy `drop` does not turn into drops.
+pub fn keeps(reason: PuntReason) -> bool {
+    matches!(reason, PuntReason::NotArmed | PuntReason::HostOwned | PuntReason::Pending)
+}
