@@ -4,16 +4,17 @@
 //! a tuple, and one [`exact::Index`] holds the rules of all tuples under the hash of their masked
 //! key. A lookup probes the tuples in the order of their best rule, and stops as soon as what it
 //! found beats the best of the next. Rules under one hash form a chain in order of precedence, and
-//! each is compared in full, so the hash decides speed alone. Few rules are scanned instead.
+//! each is compared in full, so the hash decides speed alone. Where rules are few for their tuples
+//! they are scanned in order instead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::exact;
 
 /// Words of a key.
 pub const WORDS: usize = 5;
-/// Tables that never held more rules are scanned.
-const SCAN_LIMIT: usize = 8;
+/// A probe of a tuple costs about as much as the comparison of this many rules.
+const RULES_PER_PROBE: usize = 8;
 /// The end of a chain.
 const END: u32 = u32::MAX;
 
@@ -110,6 +111,8 @@ pub struct Classifier {
     free: Vec<u32>,
     /// The slot of each rule, by `data`.
     by_data: BTreeMap<u32, u32>,
+    /// The slots of all rules, in order of precedence.
+    ordered: Vec<u32>,
     /// In the order of their best rules.
     tuples: Vec<Tuple>,
     /// The first slot of each chain, by hash.
@@ -123,15 +126,13 @@ struct Slot {
     hash: u64,
     /// The next in the chain: same hash, later in precedence.
     next: u32,
-    used: bool,
 }
 
 #[derive(Clone)]
 struct Tuple {
     shape: Shape,
-    /// Precedence of the best rule, the first of `precedences`.
+    /// Precedence of the best rule.
     best: (u32, u32),
-    precedences: BTreeSet<(u32, u32)>,
 }
 
 /// What rules of one tuple have in common: the bits of a key that are hashed.
@@ -155,6 +156,7 @@ impl Classifier {
             slots: Vec::new(),
             free: Vec::new(),
             by_data: BTreeMap::new(),
+            ordered: Vec::new(),
             tuples: Vec::new(),
             heads: exact::Index::with_capacity(0),
         }
@@ -163,18 +165,18 @@ impl Classifier {
     /// Rules held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_data.len()
+        self.ordered.len()
     }
 
     /// Whether no rule is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_data.is_empty()
+        self.ordered.is_empty()
     }
 
-    /// The rules, by `data`.
+    /// The rules, in order of precedence.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
-        self.by_data.values().map(|&slot| &self.slots[slot as usize].rule)
+        self.ordered.iter().map(|&slot| &self.slots[slot as usize].rule)
     }
 
     /// Adds a rule; one with the same `data` is replaced and returned. Bits of `value` outside
@@ -183,8 +185,10 @@ impl Classifier {
         let replaced = self.remove(rule.data);
         let shape = Shape::of(&rule);
         let hash = shape.hash(&Key { words: rule.value, ports: rule.ranges.map(|range| range.lo) });
-        let slot = self.store(Slot { rule, hash, next: END, used: true });
+        let slot = self.store(Slot { rule, hash, next: END });
         self.by_data.insert(rule.data, slot);
+        let position = self.position(rule.precedence());
+        self.ordered.insert(position, slot);
         self.link(slot);
         self.join_tuple(shape, rule.precedence());
         replaced
@@ -194,11 +198,11 @@ impl Classifier {
     pub fn remove(&mut self, data: u32) -> Option<Rule> {
         let slot = self.by_data.remove(&data)?;
         self.unlink(slot);
-        let held = &mut self.slots[slot as usize];
-        held.used = false;
-        let rule = held.rule;
         self.free.push(slot);
-        self.leave_tuple(Shape::of(&rule), rule.precedence());
+        let rule = self.slots[slot as usize].rule;
+        let position = self.position(rule.precedence());
+        self.ordered.remove(position);
+        self.leave_tuple(Shape::of(&rule), rule.precedence(), position);
         Some(rule)
     }
 
@@ -217,16 +221,11 @@ impl Classifier {
 
     #[inline]
     fn search(&self, key: &Key, trace: &mut impl Trace) -> Option<&Rule> {
+        if self.len() <= RULES_PER_PROBE * self.tuples.len() {
+            return self.iter().find(|rule| matches(rule, key, trace));
+        }
         let mut best: Option<&Rule> = None;
         let better = |best: Option<&Rule>, precedence| best.is_none_or(|best| precedence < best.precedence());
-        if self.slots.len() <= SCAN_LIMIT {
-            for slot in &self.slots {
-                if slot.used && better(best, slot.rule.precedence()) && matches(&slot.rule, key, trace) {
-                    best = Some(&slot.rule);
-                }
-            }
-            return best;
-        }
         for tuple in &self.tuples {
             if !better(best, tuple.best) {
                 break;
@@ -303,34 +302,31 @@ impl Classifier {
         }
     }
 
+    /// Where in `ordered` a rule of `precedence` stands, or would.
+    fn position(&self, precedence: (u32, u32)) -> usize {
+        self.ordered.partition_point(|&slot| self.slots[slot as usize].rule.precedence() < precedence)
+    }
+
     fn join_tuple(&mut self, shape: Shape, precedence: (u32, u32)) {
         match self.tuples.iter_mut().find(|tuple| tuple.shape == shape) {
-            Some(tuple) => {
-                tuple.precedences.insert(precedence);
-                if precedence > tuple.best {
-                    return;
-                }
-                tuple.best = precedence;
-            }
-            None => self.tuples.push(Tuple { shape, best: precedence, precedences: [precedence].into() }),
+            Some(tuple) if tuple.best < precedence => return,
+            Some(tuple) => tuple.best = precedence,
+            None => self.tuples.push(Tuple { shape, best: precedence }),
         }
         self.tuples.sort_unstable_by_key(|tuple| tuple.best);
     }
 
-    fn leave_tuple(&mut self, shape: Shape, precedence: (u32, u32)) {
-        let Some(at) = self.tuples.iter().position(|tuple| tuple.shape == shape) else { return };
-        let tuple = &mut self.tuples[at];
-        tuple.precedences.remove(&precedence);
-        match tuple.precedences.first() {
+    /// `position` is where the rule stood in `ordered`.
+    fn leave_tuple(&mut self, shape: Shape, precedence: (u32, u32), position: usize) {
+        let Ok(at) = self.tuples.binary_search_by_key(&precedence, |tuple| tuple.best) else { return };
+        let mut later = self.ordered[position..].iter().map(|&slot| &self.slots[slot as usize].rule);
+        match later.find(|rule| Shape::of(rule) == shape).map(Rule::precedence) {
+            Some(next) => self.tuples[at].best = next,
             None => {
                 self.tuples.remove(at);
             }
-            Some(&first) if first != tuple.best => {
-                tuple.best = first;
-                self.tuples.sort_unstable_by_key(|tuple| tuple.best);
-            }
-            Some(_) => {}
         }
+        self.tuples.sort_unstable_by_key(|tuple| tuple.best);
     }
 }
 

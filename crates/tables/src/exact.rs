@@ -11,6 +11,8 @@
 //! The hash must be well mixed in all 64 bits (low bits choose the bucket, the upper 16 are the
 //! tag), and keyed with a secret where strangers choose the keys.
 
+use crate::prefetch;
+
 /// Entries in a bucket.
 const SLOTS: usize = 10;
 /// Words of a bucket: three of tags (lanes 0 and 1 of the third; its lane 2 is the overflow
@@ -92,7 +94,7 @@ impl Index {
 
     /// The first handle under `hash` for which `is_key` holds. `is_key` sees every handle whose
     /// tag agrees: it must compare the keys. With `|_| true` this is the likely handle, good
-    /// for prefetching the caller's record.
+    /// for a [`prefetch`] of the caller's record.
     #[inline]
     pub fn find(&self, hash: u64, mut is_key: impl FnMut(u32) -> bool) -> Option<u32> {
         if let Some((_, handle)) = self.current.find(hash, &mut is_key) {
@@ -242,7 +244,7 @@ impl Table {
 
     #[inline]
     fn prefetch(&self, hash: u64) {
-        prefetch_line(self.line(hash as usize));
+        prefetch(self.line(hash as usize));
     }
 
     /// The entry's distance from home in buckets, and its handle.
@@ -393,27 +395,6 @@ fn set_overflow(line: &mut Line, count: u16) {
     let word = &mut line[TAG_WORDS - 1];
     *word = *word & LAST_TAGS | u64::from(count) << OVERFLOW_SHIFT;
 }
-
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn prefetch_line(line: &Line) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch of any address has no effect but on the cache.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
-}
-
-#[cfg(target_arch = "aarch64")]
-#[inline]
-fn prefetch_line(line: &Line) {
-    // SAFETY: a prefetch of any address has no effect but on the cache.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) line.as_ptr(), options(nostack, readonly, preserves_flags));
-    }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[inline]
-fn prefetch_line(_: &Line) {}
 
 #[cfg(test)]
 mod tests {

@@ -12,4 +12,7 @@
 pub mod classifier;
 pub mod exact;
 pub mod lpm;
+mod prefetch;
 pub mod reference;
+
+pub use prefetch::prefetch;

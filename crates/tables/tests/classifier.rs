@@ -82,6 +82,7 @@ fn check(steps: &[Step], keys: &[Key]) -> Result<(), TestCaseError> {
     }
     prop_assert!(fast.iter().all(|rule| fast.lookup(&inside(rule)).is_some() || is_empty(rule)));
     prop_assert_eq!(fast.len(), fast.iter().count());
+    prop_assert!(fast.iter().is_sorted_by_key(Rule::precedence));
     Ok(())
 }
 
@@ -102,7 +103,7 @@ proptest! {
         check(&steps, &keys)?;
     }
 
-    /// Around the size at which scanning ends.
+    /// Few rules, which are scanned.
     #[test]
     fn answers_as_the_oracle_when_small(steps in steps(12, 30), keys in prop::collection::vec(key(), 100)) {
         check(&steps, &keys)?;
