@@ -127,8 +127,15 @@ fn lpm(prefixes: usize) {
             black_box(table.lookup(address));
         }
     });
+    let batched = median(|| {
+        let mut found = [None; BATCH];
+        for addresses in covered.chunks_exact(BATCH) {
+            table.lookup_batch(addresses, &mut found);
+            black_box(found);
+        }
+    });
     println!(
-        "lpm        {prefixes:>8} prefixes: {single:.1} ns; {:.1} bytes each",
+        "lpm        {prefixes:>8} prefixes: batched {batched:.1} ns, single {single:.1}; {:.1} bytes each",
         table.memory_bytes() as f64 / prefixes as f64
     );
 }

@@ -86,9 +86,14 @@ proptest! {
             let last = prefix | u128::MAX.checked_shr(len.into()).unwrap_or(0);
             [prefix, last, prefix.wrapping_sub(1), last.wrapping_add(1)]
         });
-        for address in edges.chain(probes) {
-            prop_assert_eq!(fast.lookup(address), oracle.lookup(address), "{:x}", address);
+        let addresses: Vec<u128> = edges.chain(probes).collect();
+        let expected: Vec<_> = addresses.iter().map(|&address| oracle.lookup(address)).collect();
+        for (&address, &expected) in addresses.iter().zip(&expected) {
+            prop_assert_eq!(fast.lookup(address), expected, "{:x}", address);
         }
+        let mut found = vec![Some((255, 0)); addresses.len()];
+        fast.lookup_batch(&addresses, &mut found);
+        prop_assert_eq!(found, expected);
     }
 
     /// Memory follows what is held: nothing leaks over many updates.

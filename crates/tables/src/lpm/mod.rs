@@ -15,8 +15,12 @@ mod iter;
 use blocks::Blocks;
 pub use iter::Iter;
 
+use crate::prefetch;
+
 /// Bits that a node resolves.
 const STRIDE: u8 = 6;
+/// Lookups of a batch that are under way together.
+const LANES: usize = 16;
 /// IPv4 addresses stand below this many zero bits in their trie, so that /24 and /30 end a
 /// stride instead of beginning one.
 const V4_SHIFT: u8 = 5;
@@ -100,23 +104,43 @@ impl Lpm {
     #[inline]
     #[must_use]
     pub fn lookup(&self, address: u128) -> Option<(u8, u32)> {
-        let key = TrieKey::of(address, 128);
-        let mut node = self.nodes.get(key.root);
-        let mut best = None;
-        while (key.bits ^ node.path) & upper(node.depth) == 0 {
-            let chunk = chunk(key.bits, node.depth);
-            let covering = node.prefixes & COVERING[chunk];
-            if covering != 0 {
-                best = Some((node, 63 - covering.leading_zeros()));
-            }
-            if node.children >> chunk & 1 == 0 {
-                break;
-            }
-            node = self.nodes.get(node.nodes_at + rank(node.children, chunk as u32));
+        let mut walk = Walk::new(self, address);
+        while let Some(next) = walk.step(self) {
+            walk.node = next;
         }
-        let (node, bit) = best?;
-        let value = *self.values.get(node.values_at + rank(node.prefixes, bit));
-        Some((key.address_len(node.depth + bit.ilog2() as u8), value))
+        walk.found(self)
+    }
+
+    /// Looks `addresses` up together, so that their cache misses overlap, and writes the answer
+    /// to each, as [`lookup`](Self::lookup) gives it, to the same place of `found`. The shorter of
+    /// the two slices decides how many.
+    pub fn lookup_batch(&self, addresses: &[u128], found: &mut [Option<(u8, u32)>]) {
+        let Some(&first) = addresses.first() else { return };
+        let mut walks = [Walk::new(self, first); LANES];
+        for (addresses, found) in addresses.chunks(LANES).zip(found.chunks_mut(LANES)) {
+            let mut walking = 0u32;
+            for (lane, &address) in addresses.iter().enumerate() {
+                walks[lane] = Walk::new(self, address);
+                walking |= 1 << lane;
+            }
+            while walking != 0 {
+                let mut lanes = walking;
+                while lanes != 0 {
+                    let lane = lanes.trailing_zeros() as usize;
+                    lanes &= lanes - 1;
+                    match walks[lane].step(self) {
+                        Some(next) => {
+                            prefetch(next);
+                            walks[lane].node = next;
+                        }
+                        None => walking &= !(1 << lane),
+                    }
+                }
+            }
+            for (walk, found) in walks.iter().zip(found) {
+                *found = walk.found(self);
+            }
+        }
     }
 
     /// Sets the value of `prefix`/`len` and returns the one before. Bits of `prefix` beyond
@@ -246,6 +270,46 @@ impl Lpm {
             *self.nodes.get_mut(at) = *self.nodes.get(node.nodes_at);
             self.nodes.remove(node.nodes_at, 1, 0);
         }
+    }
+}
+
+/// A lookup on its way.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    key: TrieKey,
+    node: &'a Node,
+    /// The longest prefix so far: its node and its bit there.
+    best: Option<(&'a Node, u32)>,
+}
+
+impl<'a> Walk<'a> {
+    #[inline]
+    fn new(table: &'a Lpm, address: u128) -> Self {
+        let key = TrieKey::of(address, 128);
+        Self { key, node: table.nodes.get(key.root), best: None }
+    }
+
+    /// Takes what `node` knows, and returns the node to go on with.
+    #[inline]
+    fn step(&mut self, table: &'a Lpm) -> Option<&'a Node> {
+        let node = self.node;
+        if (self.key.bits ^ node.path) & upper(node.depth) != 0 {
+            return None;
+        }
+        let chunk = chunk(self.key.bits, node.depth);
+        let covering = node.prefixes & COVERING[chunk];
+        if covering != 0 {
+            self.best = Some((node, 63 - covering.leading_zeros()));
+        }
+        let below = node.children >> chunk & 1 == 1;
+        below.then(|| table.nodes.get(node.nodes_at + rank(node.children, chunk as u32)))
+    }
+
+    #[inline]
+    fn found(&self, table: &Lpm) -> Option<(u8, u32)> {
+        let (node, bit) = self.best?;
+        let value = *table.values.get(node.values_at + rank(node.prefixes, bit));
+        Some((self.key.address_len(node.depth + bit.ilog2() as u8), value))
     }
 }
 
