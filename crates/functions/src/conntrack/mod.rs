@@ -11,6 +11,8 @@
 
 mod state;
 mod tcp;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use state::{idle_limit_ms, state_word};

@@ -6,5 +6,7 @@
 //! answer, and neither do announcements.
 
 mod answer;
+#[cfg(test)]
+mod tests;
 
 pub use answer::{Asked, answer, answer_arp, answer_ns, asks};
