@@ -69,6 +69,14 @@ pub enum LabError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// Traffic could not be set up: an address not there, a port taken, no such interface.
+    #[error("could not {what}: {source}")]
+    Traffic {
+        /// What was being done, with addresses.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// TAP interfaces can't be made here.
     #[error("no TAP interfaces here (/dev/net/tun: {0}): veth and AF_PACKET ports are used instead")]
     NoTap(io::Error),
@@ -79,6 +87,12 @@ impl LabError {
     pub(crate) fn setup<E: std::fmt::Display>(step: impl Into<String>) -> impl FnOnce(E) -> Self {
         let step = step.into();
         move |cause| Self::Setup { step, cause: cause.to_string() }
+    }
+
+    /// For `map_err`: traffic could not `what`.
+    pub(crate) fn traffic<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| Self::Traffic { what, source: source.into() }
     }
 
     /// For `map_err`: netlink refused `what`.

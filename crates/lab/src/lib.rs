@@ -2,7 +2,7 @@
 //! run inside them, and traffic through real sockets whose every packet is accounted for.
 //!
 //! [`enter`] turns the calling process into the keeper of a laboratory and runs a closure inside
-//! it; there, [`Lab::add_host`] makes hosts, [`Netlink`] wires them, traffic loads them. From
+//! it; there, [`Lab::add_host`] makes hosts, [`Netlink`] wires them, [`traffic`] loads them. From
 //! another terminal [`exec`] runs any program in a host. Nothing outlives the keeper: everything
 //! that the laboratory made is held by its processes, and these die with it. It works for root
 //! and, by a user namespace, for ordinary users.
@@ -23,6 +23,7 @@ mod lab;
 mod namespace;
 mod netlink;
 mod stop;
+pub mod traffic;
 
 pub use error::LabError;
 pub use exec::{exec, query, running};

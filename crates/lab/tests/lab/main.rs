@@ -4,6 +4,7 @@
 
 mod links;
 mod outside;
+mod traffic;
 
 use lab::{Lab, LabError, LabOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +23,7 @@ const LIMIT_SECONDS: i64 = 60;
 const USER_NAMESPACE: &str = "SOFTDPU_LAB_TEST_USER_NAMESPACE";
 
 fn cases() -> Vec<Case> {
-    [links::CASES, outside::CASES].concat()
+    [links::CASES, outside::CASES, traffic::CASES].concat()
 }
 
 fn main() -> ExitCode {

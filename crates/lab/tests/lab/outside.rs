@@ -94,8 +94,15 @@ impl Kept {
     }
 
     fn kill(&mut self) {
-        kill_process(self.keeper(), Signal::KILL).expect("kill");
+        self.child.kill().expect("kill");
         self.child.wait().expect("wait");
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -189,7 +196,7 @@ fn exec_runs_in_the_host() -> i32 {
     for (command, expected) in [
         (&["sh", "-c", "exit 42"][..], 42),
         (&["sh", "-c", "kill -9 $$"][..], 137),
-        (&["no-such-program"][..], 127),
+        (&["/no/such/program"][..], 127),
         (&["/dev/null"][..], 126),
         (&["sh", "-c", "test $(id -u) = 0"][..], 0),
     ] {
