@@ -98,6 +98,9 @@ pub struct ResetReport {
     /// When the safe set was confirmed again and all ENIs were armed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_back: Option<Moment>,
+    /// Why there was no reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A desired state that was accepted, compiled for the device's ports. Without a policy it fits no device seen so far.

@@ -107,7 +107,11 @@ impl<S: Store> Controller<S> {
                 };
                 self.was_reset(scope, now);
             }
-            (Purpose::Reset, Err(reason)) => self.last_error = Some(format!("reset: {reason}")),
+            (Purpose::Reset, Err(reason)) => {
+                if let Some(reset) = &mut self.last_reset {
+                    reset.error = Some(reason.to_string());
+                }
+            }
             _ if newer && !greeting => self.was_reset(None, now),
             (Purpose::Phase, _) => self.phase_answer(answer, now),
             (Purpose::Watch, _) => self.watch_answer(answer, now),
@@ -337,7 +341,8 @@ impl<S: Store> Controller<S> {
     fn idle(&mut self, now: u64) -> bool {
         if let Some(scope) = self.wanted_reset.take() {
             let impact_start = self.moment(now);
-            self.last_reset = Some(ResetReport { scope: Some(scope), impact_start, device_back: None });
+            self.last_reset =
+                Some(ResetReport { scope: Some(scope), impact_start, device_back: None, error: None });
             self.link.push_first(Purpose::Reset, Command::Reset(scope));
             return true;
         }
@@ -612,6 +617,7 @@ impl<S: Store> Controller<S> {
         let at = self.moment(now);
         if let Some(reset) = &mut self.last_reset
             && reset.device_back.is_none()
+            && reset.error.is_none()
             && self.wanted_reset.is_none()
         {
             reset.device_back = Some(at);
@@ -620,10 +626,10 @@ impl<S: Store> Controller<S> {
 
     /// The device lost its entries. Everything starts at the greeting.
     fn was_reset(&mut self, scope: Option<ResetScope>, now: u64) {
-        let asked = self.last_reset.as_ref().is_some_and(|r| r.device_back.is_none());
+        let asked = self.last_reset.as_ref().is_some_and(|r| r.device_back.is_none() && r.error.is_none());
         if !asked {
             let impact_start = self.moment(now);
-            self.last_reset = Some(ResetReport { scope, impact_start, device_back: None });
+            self.last_reset = Some(ResetReport { scope, impact_start, device_back: None, error: None });
         }
         self.strikes.clear();
         self.distrusted.clear();

@@ -6,15 +6,18 @@
 //! [`store::Store`].
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod compile;
 mod controller;
 mod engine;
+mod explain;
 mod frame;
 mod keep;
 mod link;
 mod numbers;
 mod plan;
 mod prove;
+mod remote;
 mod rule;
 mod witness;
 mod words;
@@ -24,6 +27,8 @@ pub use controller::{
     ApplyError, ControlStatus, Controller, Diff, DiffLine, Options, ResetReport, RuleChange, Submission,
     Verdict,
 };
+pub use explain::{EntryPlace, Explanation, RuleDetail};
 pub use keep::{KeepError, Revision};
 pub use prove::ProofReport;
+pub use remote::RemoteDevice;
 pub use rule::{Change, Moment, RuleReport, RuleState};

@@ -43,7 +43,7 @@ impl RuleState {
 }
 
 /// A point in time, on both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Moment {
     /// Nanoseconds since the controller started.
     pub uptime_ns: u64,
