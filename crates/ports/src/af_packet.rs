@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use packet::{BATCH, Batch, Count, DropReason, Frame, Pool};
 
 use crate::error::PortError;
-use crate::port::{Outcomes, Port, PortInfo, PortSpec, Received, RxDrops, TxOutcome};
+use crate::port::{BUDGET, Outcomes, Port, PortInfo, PortSpec, Received, RxDrops, TxOutcome};
 use crate::ring::{Messages, Ring, Slot};
 use crate::sys::Interface;
 use crate::vnet::{self, VNET};
@@ -122,10 +122,11 @@ fn copy(slot: &Slot<'_>, pool: &mut Pool, now: u64, dropped: &mut RxDrops) -> Op
 impl Port for AfPacket {
     fn receive(&mut self, pool: &mut Pool, batch: &mut Batch, now: u64) -> Received {
         let mut received = Received::default();
-        let (mut taken, mut losing) = (0, false);
-        while !batch.is_full() {
+        let (mut taken, mut bytes, mut losing) = (0, 0, false);
+        while !batch.is_full() && bytes < BUDGET {
             let Some(slot) = self.ring.peek(taken) else { break };
             taken += 1;
+            bytes += slot.len;
             losing |= slot.status & libc::TP_STATUS_LOSING != 0;
             let Some(frame) = copy(&slot, pool, now, &mut received.dropped) else { continue };
             match batch.push(frame) {
@@ -134,7 +135,7 @@ impl Port for AfPacket {
             }
         }
         self.ring.advance(taken);
-        received.more = batch.is_full();
+        received.more = batch.is_full() || bytes >= BUDGET;
 
         // The kernel's drops are asked for when a frame says that there are some, and when the
         // ring has just run empty: the last frames of a burst have none behind them to say so.

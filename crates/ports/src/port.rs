@@ -9,7 +9,8 @@ use crate::{af_packet, tap};
 
 /// One queue of one interface, owned by one worker.
 pub trait Port: Send {
-    /// Takes frames in until the batch is full or nothing is waiting. Frames come from `pool`,
+    /// Takes frames in until the batch is full, nothing is waiting, or it has been enough at once
+    /// (then [`Received::more`] is set). Frames come from `pool`,
     /// `now` (ns, monotonic) becomes their `rx_time`. [`Meta`](packet::Meta) holds the GSO and
     /// checksum state; offsets, port and ENI are the caller's to fill in.
     fn receive(&mut self, pool: &mut Pool, batch: &mut Batch, now: u64) -> Received;
@@ -23,6 +24,11 @@ pub trait Port: Send {
     /// Becomes readable when frames wait: to sleep on. `None` where nobody can wake us.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 }
+
+/// Bytes after which the ports of the kernel end a call of [`Port::receive`]: so many are still in
+/// the cache when they are sent on. Measured with super-frames: a tenth less CPU time per byte than
+/// with batches of 64.
+pub(crate) const BUDGET: usize = 128 << 10;
 
 /// What became of each slot of a batch that was sent.
 pub type Outcomes = [TxOutcome; BATCH];

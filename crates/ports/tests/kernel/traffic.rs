@@ -16,7 +16,7 @@ fn receiver(host: &Namespace, address: Ipv4Addr) -> UdpSocket {
 }
 
 /// Sends `n` numbered datagrams, a window at a time so that no queue overflows; returns how many
-/// arrived, in order and with their content.
+/// arrived with their content.
 pub fn udp_flood(from: &Namespace, to: &Namespace, address: Ipv4Addr, n: u32) -> u32 {
     let receiver = receiver(to, address);
     let sender = from.run(|| UdpSocket::bind("0.0.0.0:0")).expect("a sender");
@@ -29,11 +29,15 @@ pub fn udp_flood(from: &Namespace, to: &Namespace, address: Ipv4Addr, n: u32) ->
             datagram[..4].copy_from_slice(&number.to_be_bytes());
             sender.send(&datagram).expect("it is sent");
         }
-        for number in window {
+        // Threads that change their CPU reorder frames in the kernel: each must come, once.
+        let mut missing: Vec<u32> = window.collect();
+        while !missing.is_empty() {
             let mut datagram = [0; 2000];
             let Ok(len) = receiver.recv(&mut datagram) else { return arrived };
+            let number = u32::from_be_bytes(datagram[..4].try_into().expect("four bytes"));
+            let known = missing.iter().position(|&m| m == number).expect("one of this window, once");
+            missing.swap_remove(known);
             assert_eq!(len, 4 + number as usize % 1400);
-            assert_eq!(datagram[..4], number.to_be_bytes());
             assert!(datagram[4..len].iter().all(|&b| b == number as u8));
             arrived += 1;
         }
