@@ -73,7 +73,7 @@ const HAS_PORTS: u64 = 1 << 8;
 /// In the classifier's last word: the protocol.
 const PROTOCOL: u64 = 0xff;
 
-/// Whether packets of a protocol have ports that the flow key holds.
+/// Whether the flow key holds the ports of a protocol.
 const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, protocol::TCP | protocol::UDP)
 }

@@ -73,12 +73,7 @@ pub(super) fn packet(track: &mut Track, dir: usize, headers: &Headers) -> Result
         return reset(track, dir, &segment);
     }
     match (segment.has(SYN), segment.ack) {
-        (true, None) => {
-            if track.tcp == TcpState::SynReceived && segment.end == track.sides[dir].end {
-                advance(track, dir, &segment);
-            }
-            Ok(())
-        }
+        (true, None) => Ok(()),
         (true, Some(_)) => synchronized(track, dir, &segment),
         (false, Some(ack)) => ordinary(track, dir, ack, &segment),
         // RFC 9293 (3.10.7.4, fifth): a segment without ACK is dropped.
@@ -96,12 +91,9 @@ fn opening(track: &mut Track, segment: &Segment) -> Result<(), DropReason> {
     }
     let [before, other] = track.sides;
     let mut opener = opened_by(segment, &other);
-    if segment.end == before.end {
-        // Repeated, perhaps with another window, perhaps without options: the other side may have heard either.
-        opener.max_window = opener.max_window.max(before.max_window);
-        if opener.scale == NO_SCALE {
-            opener.scale = before.scale;
-        }
+    if segment.end == before.end && opener.scale == NO_SCALE {
+        // A repeated SYN may have lost its options; the answer tells which of the two was heard.
+        opener.scale = before.scale;
     }
     track.sides[0] = opener;
     Ok(())

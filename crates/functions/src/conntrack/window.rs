@@ -19,8 +19,6 @@ use pipeline::connection::{TcpSide, Track};
 
 /// The least distance of the lower bounds, bytes: a window without scale.
 const TOLERANCE: u32 = 65_535;
-/// The largest window possible, RFC 7323 (2.3).
-const LARGEST: u32 = 65_535 << 14;
 
 /// Whether `a` is behind `b` in the order of sequence numbers, RFC 9293 (3.4).
 fn is_after(a: u32, b: u32) -> bool {
@@ -57,14 +55,9 @@ pub(super) fn advance(track: &mut Track, dir: usize, segment: &Segment) {
     let [first, second] = &mut track.sides;
     let (sender, receiver) = if dir == 0 { (first, second) } else { (second, first) };
 
-    // A probe of a closed window (RFC 9293, 3.8.6.1) may reach beyond it: so much more can be in flight.
-    let allowed = later(sender.max_end, sender.end);
-    if is_after(segment.end, allowed) {
-        receiver.max_window = (receiver.max_window + segment.end.wrapping_sub(allowed)).min(LARGEST);
-    }
     sender.end = later(sender.end, segment.end);
     sender.max_window = sender.max_window.max(window);
-    // An empty window is probed with one byte behind it.
+    // A closed window is probed with one byte behind it: RFC 9293 (3.8.6.1).
     let edge = segment.ack.unwrap_or(receiver.end).wrapping_add(window.max(1));
     receiver.max_end = later(receiver.max_end, edge);
 }

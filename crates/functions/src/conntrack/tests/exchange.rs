@@ -95,7 +95,7 @@ impl End {
 
     /// Something that it may send now.
     fn act(&mut self, random: &mut Random) -> Option<Sent> {
-        let window = random.below(u64::from(self.room) + 1) as u16;
+        let window = if random.one_in(6) { 0 } else { random.below(u64::from(self.room) + 1) as u16 };
         match self.phase {
             Phase::Listen => return None,
             Phase::SynSent | Phase::SynReceived => {

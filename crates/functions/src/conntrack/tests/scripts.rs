@@ -94,7 +94,9 @@ fn handshake() {
         &[
             (0, seg(SYN, 100, 300), PASS, "syn_sent"),
             (1, seg(SYN, 500, 0).ack(401), PASS, "syn_received"),
-            (1, seg(0, 501, 1000).ack(401), PASS, "syn_received"),
+            (1, seg(0, 501, 500).ack(401), PASS, "syn_received"),
+            (1, seg(0, 1001, 500).ack(401), PASS, "syn_received"),
+            (1, seg(0, 1502, 10).ack(401), WINDOW, "syn_received"),
             (0, seg(0, 401, 0).ack(1501), PASS, "established"),
         ],
     );
@@ -170,6 +172,14 @@ fn what_does_not_fit_a_handshake() {
     for (name, line) in rows {
         run(name, &[syn, line]);
     }
+    run(
+        "a second SYN-ACK for something else",
+        &[
+            syn,
+            (1, seg(SYN, 500, 0).ack(101), PASS, "syn_received"),
+            (1, seg(SYN, 80_000_000, 0).ack(102), WINDOW, "syn_received"),
+        ],
+    );
     run("refused", &[syn, (1, seg(RST, 0, 0).ack(101), PASS, "closed")]);
     run(
         "data without ACK",
@@ -223,7 +233,7 @@ fn half_open_connections_are_settled_by_their_ends() {
 #[test]
 fn windows() {
     // Both sides advertise 1000 bytes.
-    let rows: [(&str, &[Line]); 14] = [
+    let rows: [(&str, &[Line]); 15] = [
         ("a full window", &[(0, seg(0, 101, 1000).ack(501), PASS, "established")]),
         (
             "its last byte",
@@ -258,6 +268,15 @@ fn windows() {
                 (0, seg(0, 1101, 1).ack(501), PASS, "established"),
                 (1, seg(0, 501, 0).ack(1101).window(0), PASS, "established"),
                 (1, seg(0, 501, 0).ack(1102).window(1000), PASS, "established"),
+            ],
+        ),
+        (
+            "a probe that is lost before us, and an acknowledgement behind it",
+            &[
+                (0, seg(0, 101, 1000).ack(501), PASS, "established"),
+                (1, seg(0, 501, 0).ack(1101).window(0), PASS, "established"),
+                (0, seg(0, 1102, 0).ack(501), PASS, "established"),
+                (0, seg(0, 1103, 0).ack(501), WINDOW, "established"),
             ],
         ),
         (
