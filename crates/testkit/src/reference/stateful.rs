@@ -1,0 +1,288 @@
+//! The reference with a memory: which connections there are, and what that makes of the next packet.
+//!
+//! A connection runs under one verdict, that of its opening direction; answers and ICMP errors about it share it. After a change of
+//! policy each one is judged again, and one that is denied ends. When exactly that is noticed is the device's business, within its
+//! bound, so that some connections are *doubtful*: a packet of theirs may be taken as theirs or as the first of a new one. While a
+//! change is under way, a packet is judged by the old policy as a whole or by the new one as a whole.
+
+use super::{Exit, Judged, Judgement, Packet, Policy, TCP, Tuple, What, exit};
+use packet::DropReason;
+use std::collections::BTreeMap;
+
+/// After this long without a packet a connection may have ended, ns; below every limit of the standards (RFC 4787, REQ-5 for UDP; 30 s
+/// is the shortest limit in use, for what was never answered).
+const IDLE: u64 = 25_000_000_000;
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It left.
+    Delivered(Exit),
+    /// It did not.
+    Dropped(DropReason),
+}
+
+/// A connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Where it was opened.
+    pub port: String,
+    /// The ENI that opened it.
+    pub eni: String,
+    /// The direction in which it was opened.
+    pub tuple: Tuple,
+    /// Whether it may be there or not.
+    pub doubtful: bool,
+    /// Its last packet, ns.
+    pub seen: u64,
+}
+
+/// An outcome that the policy allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// What becomes of the packet.
+    pub outcome: Outcome,
+    /// Rules that are hit.
+    pub rules: Vec<String>,
+    /// What it means for the connections.
+    effect: Effect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It belongs to this connection.
+    Known(usize),
+    /// It opens one.
+    Opens,
+    /// It belongs to none.
+    Alone,
+    /// Nobody looked at the policy.
+    Unjudged,
+}
+
+/// The full policy, with connections.
+#[derive(Clone, Debug, Default)]
+pub struct Reference {
+    policies: Vec<Policy>,
+    connections: Vec<Connection>,
+    /// Reasons for which a packet may be dropped whatever the policy says.
+    pub tolerated: Vec<DropReason>,
+    /// Frames by rule, as far as they are certain.
+    pub hits: BTreeMap<String, u64>,
+    /// Whether `hits` is exact since it was last cleared.
+    pub exact: bool,
+}
+
+impl Reference {
+    /// Under this policy, without connections.
+    pub fn new(policy: Policy) -> Reference {
+        Reference { policies: vec![policy], exact: true, ..Reference::default() }
+    }
+
+    /// A change to this policy is under way.
+    pub fn change(&mut self, policy: Policy) {
+        self.policies.truncate(1);
+        self.policies.push(policy);
+        self.doubt();
+    }
+
+    /// The change under way is in force, or is not going to be.
+    pub fn changed(&mut self, done: bool) {
+        if self.policies.len() == 2 {
+            self.policies.remove(usize::from(!done));
+        }
+        self.doubt();
+    }
+
+    /// Whether a change is under way.
+    pub fn is_changing(&self) -> bool {
+        self.policies.len() > 1
+    }
+
+    /// The policy in force; while a change is under way, the old one.
+    pub fn policy(&self) -> &Policy {
+        &self.policies[0]
+    }
+
+    /// Connections, doubtful ones included.
+    pub fn connections(&self) -> &[Connection] {
+        &self.connections
+    }
+
+    /// Forgets connections that a policy in force denies. To be called when the device had the time to judge all of them again.
+    pub fn judged_again(&mut self) {
+        let policies = std::mem::take(&mut self.policies);
+        self.connections.retain(|c| policies.iter().any(|p| opening(p, c).is_some()));
+        self.policies = policies;
+    }
+
+    /// Connections that some policy denies may have ended.
+    fn doubt(&mut self) {
+        let policies = &self.policies;
+        for connection in &mut self.connections {
+            connection.doubtful |= policies.iter().any(|p| opening(p, connection).is_none());
+        }
+        self.exact &= policies.len() == 1;
+    }
+
+    /// All that may become of a packet at `now`.
+    pub fn expect(&self, packet: &Packet, now: u64) -> Vec<Expected> {
+        let mut expected = Vec::new();
+        for policy in &self.policies {
+            self.expect_under(policy, packet, now, &mut expected);
+        }
+        expected.extend(self.tolerated.iter().map(|&reason| dropped(reason, vec![], Effect::Unjudged)));
+        expected
+    }
+
+    fn expect_under(&self, policy: &Policy, packet: &Packet, now: u64, expected: &mut Vec<Expected>) {
+        let mut add = |e: Expected| {
+            if !expected.contains(&e) {
+                expected.push(e);
+            }
+        };
+        let Some(eni) = policy.eni_at(&packet.port) else {
+            return add(dropped(DropReason::NoEni, vec![], Effect::Alone));
+        };
+        if eni.anti_spoof && packet.mac != eni.mac_address {
+            return add(dropped(DropReason::SpoofedMac, vec![], Effect::Unjudged));
+        }
+        let (tuple, source) = match packet.what {
+            What::Error(source) => (packet.tuple.reversed(), Some(source)),
+            _ => (packet.tuple, None),
+        };
+        let mut fresh = true;
+        for (index, connection) in self.connections.iter().enumerate() {
+            let Some((exit, rules)) = member(policy, connection, &packet.port, &eni.name, &tuple) else {
+                continue;
+            };
+            fresh &= connection.doubtful || now - connection.seen > IDLE;
+            if source.is_some_and(|source| !policy.permits(eni, source)) {
+                add(dropped(DropReason::SpoofedIp, vec![], Effect::Unjudged));
+            } else {
+                add(Expected { outcome: Outcome::Delivered(exit), rules, effect: Effect::Known(index) });
+            }
+        }
+        if !fresh {
+            return;
+        }
+        if let Some(source) = source {
+            let permitted = policy.permits(eni, source);
+            let reason = if permitted { DropReason::IcmpErrorNoConnection } else { DropReason::SpoofedIp };
+            return add(dropped(reason, vec![], Effect::Alone));
+        }
+        let Judgement { answer, rules } = policy.judge(&packet.port, &packet.tuple);
+        add(match (answer, packet.what) {
+            (Judged::Denied(reason), _) => dropped(reason, rules, Effect::Alone),
+            (Judged::Allowed(_), What::Follower) if tuple.protocol == TCP => {
+                dropped(DropReason::TcpNoConnection, vec![], Effect::Alone)
+            }
+            (Judged::Allowed(_), What::Follower) => {
+                dropped(DropReason::IcmpNoConnection, vec![], Effect::Alone)
+            }
+            (Judged::Allowed(exit), _) => {
+                Expected { outcome: Outcome::Delivered(exit), rules, effect: Effect::Opens }
+            }
+        });
+    }
+
+    /// Takes note of what became of a packet at `now`.
+    ///
+    /// # Errors
+    /// All that would have been right, if it is none of that.
+    pub fn observe(&mut self, packet: &Packet, outcome: &Outcome, now: u64) -> Result<(), Vec<Expected>> {
+        let expected = self.expect(packet, now);
+        let explanations: Vec<&Expected> = expected.iter().filter(|e| e.outcome == *outcome).collect();
+        let [first, others @ ..] = &explanations[..] else {
+            return Err(expected);
+        };
+        let certain = others.is_empty();
+        self.exact &= others.iter().all(|e| e.rules == first.rules);
+        for rule in &first.rules {
+            *self.hits.entry(rule.clone()).or_default() += 1;
+        }
+        let eni = self.policies.iter().find_map(|p| Some(p.eni_at(&packet.port)?.name.clone()));
+        let mut ended = Vec::new();
+        for explanation in &explanations {
+            match explanation.effect {
+                Effect::Known(index) => {
+                    let connection = &mut self.connections[index];
+                    connection.doubtful &= !certain || self.policies.len() > 1;
+                    connection.seen = now;
+                }
+                Effect::Opens => {
+                    if certain {
+                        ended.extend(self.of(packet));
+                    }
+                    self.connections.push(Connection {
+                        port: packet.port.clone(),
+                        eni: eni.clone().unwrap_or_default(),
+                        tuple: packet.tuple,
+                        doubtful: !certain || self.policies.len() > 1,
+                        seen: now,
+                    });
+                }
+                Effect::Alone if certain && self.policies.len() == 1 => ended.extend(self.of(packet)),
+                Effect::Alone | Effect::Unjudged => {}
+            }
+        }
+        ended.sort_unstable();
+        ended.dedup();
+        for index in ended.into_iter().rev() {
+            self.connections.remove(index);
+        }
+        Ok(())
+    }
+
+    /// Connections that a packet would belong to if they were there.
+    fn of(&self, packet: &Packet) -> Vec<usize> {
+        let tuple = match packet.what {
+            What::Error(_) => packet.tuple.reversed(),
+            _ => packet.tuple,
+        };
+        let belongs = |c: &Connection| {
+            let opens = c.tuple == tuple && c.port == packet.port;
+            opens
+                || self.policies.iter().any(|p| {
+                    let eni = p.eni_at(&packet.port).map_or("", |e| &e.name);
+                    member(p, c, &packet.port, eni, &tuple).is_some()
+                })
+        };
+        (0..self.connections.len()).filter(|&i| belongs(&self.connections[i])).collect()
+    }
+}
+
+fn dropped(reason: DropReason, rules: Vec<String>, effect: Effect) -> Expected {
+    Expected { outcome: Outcome::Dropped(reason), rules, effect }
+}
+
+/// Where the opener's packets leave, and the rules met, if the policy lets them pass.
+fn opening(policy: &Policy, connection: &Connection) -> Option<(Exit, Vec<String>)> {
+    policy.eni_at(&connection.port).filter(|eni| eni.name == connection.eni)?;
+    match policy.judge(&connection.port, &connection.tuple) {
+        Judgement { answer: Judged::Allowed(exit), rules } => Some((exit, rules)),
+        _ => None,
+    }
+}
+
+/// Where a packet with this tuple, in at this port, leaves as one of the connection, if it is one.
+fn member(
+    policy: &Policy,
+    connection: &Connection,
+    port: &str,
+    eni: &str,
+    tuple: &Tuple,
+) -> Option<(Exit, Vec<String>)> {
+    let forward = connection.tuple == *tuple && connection.port == port && connection.eni == eni;
+    let backward = connection.tuple == tuple.reversed();
+    if !forward && !backward {
+        return None;
+    }
+    let (there, rules) = opening(policy, connection)?;
+    if forward {
+        Some((there, rules))
+    } else {
+        let opener = policy.eni_at(&connection.port)?;
+        (there.port == port).then(|| (exit(opener), rules))
+    }
+}
