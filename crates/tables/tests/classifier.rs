@@ -34,9 +34,19 @@ fn key() -> impl Strategy<Value = Key> {
         .prop_map(|(words, ports)| Key { words, ports })
 }
 
+/// Any masks: about one tuple per rule, so the rules are scanned.
+fn many_shapes() -> BoxedStrategy<[u64; 5]> {
+    prop::array::uniform5(mask()).boxed()
+}
+
+/// Three masks, one within another: many rules per tuple, so the tuples are probed.
+fn few_shapes() -> BoxedStrategy<[u64; 5]> {
+    prop::sample::select(vec![[0; 5], [u64::MAX, 0, 0, 0, 0], [u64::MAX, 0, 0xffff_ff00, 0, 1]]).boxed()
+}
+
 /// Few priorities, so that many are equal; `data` below `names`, so that many are replaced.
-fn rule(names: u32) -> impl Strategy<Value = Rule> {
-    let words = (prop::array::uniform5(word()), prop::array::uniform5(mask()));
+fn rule(names: u32, masks: BoxedStrategy<[u64; 5]>) -> impl Strategy<Value = Rule> {
+    let words = (prop::array::uniform5(word()), masks);
     (words, prop::array::uniform2(range()), 0u32..4, 0..names)
         .prop_map(|((value, mask), ranges, priority, data)| Rule { value, mask, ranges, priority, data })
 }
@@ -47,10 +57,10 @@ enum Step {
     Remove(u32),
 }
 
-fn steps(names: u32, count: usize) -> impl Strategy<Value = Vec<Step>> {
+fn steps(names: u32, count: usize, masks: BoxedStrategy<[u64; 5]>) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        3 => rule(names).prop_map(Step::Insert),
-        2 => (0..names).prop_map(Step::Remove),
+        3 => rule(names, masks).prop_map(Step::Insert),
+        1 => (0..names).prop_map(Step::Remove),
     ];
     prop::collection::vec(step, 0..count)
 }
@@ -99,20 +109,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn answers_as_the_oracle(steps in steps(200, 300), keys in prop::collection::vec(key(), 100)) {
+    fn answers_as_the_oracle_with_few_shapes(
+        steps in steps(400, 600, few_shapes()),
+        keys in prop::collection::vec(key(), 100),
+    ) {
         check(&steps, &keys)?;
     }
 
-    /// Few rules, which are scanned.
     #[test]
-    fn answers_as_the_oracle_when_small(steps in steps(12, 30), keys in prop::collection::vec(key(), 100)) {
+    fn answers_as_the_oracle_with_many_shapes(
+        steps in steps(50, 100, many_shapes()),
+        keys in prop::collection::vec(key(), 100),
+    ) {
         check(&steps, &keys)?;
     }
 
     /// A key that differs only where nothing was consulted gets the same answer.
     #[test]
     fn what_was_not_consulted_does_not_matter(
-        steps in prop_oneof![steps(12, 12), steps(200, 200)],
+        steps in prop_oneof![steps(20, 20, many_shapes()), steps(400, 600, few_shapes())],
         pairs in prop::collection::vec((key(), key(), prop::array::uniform5(any::<u64>())), 50),
     ) {
         let (fast, _) = run(&steps)?;
@@ -190,4 +205,42 @@ fn stops_at_the_best_rule() {
     let mut consulted = Consulted::default();
     assert_eq!(table.lookup_traced(&key, &mut consulted).map(|rule| rule.data), Some(5));
     assert_eq!(consulted, Consulted { words: [0, 0, u64::MAX, 0, 0], ports: [false; 2] });
+}
+
+/// A tuple that lost its rules is probed no more, and one that gained a worse rule keeps its place.
+#[test]
+fn consults_only_tuples_that_matter() {
+    let mut table = Classifier::new();
+    let by_source = |data: u32, priority| Rule {
+        value: [data.into(), 0, 0, 0, 0],
+        mask: [u64::MAX, 0, 0, 0, 0],
+        priority,
+        data,
+        ..ANY
+    };
+    let by_protocol = |data: u32, priority| Rule {
+        value: [0, 0, 0, 0, data.into()],
+        mask: [0, 0, 0, 0, 0xff],
+        priority,
+        data,
+        ..ANY
+    };
+    for data in 0..100 {
+        table.insert(by_source(data, 1));
+    }
+    let key = Key { words: [7, 0, 0, 0, 200], ports: [0; 2] };
+    let source_only = Consulted { words: [u64::MAX, 0, 0, 0, 0], ports: [false; 2] };
+    let consulted = |table: &Classifier| {
+        let mut consulted = Consulted::default();
+        assert_eq!(table.lookup_traced(&key, &mut consulted).map(|rule| rule.data), Some(7));
+        consulted
+    };
+    table.insert(by_protocol(201, 0));
+    assert_eq!(consulted(&table).words, [u64::MAX, 0, 0, 0, 0xff]);
+    table.remove(201);
+    assert_eq!(consulted(&table), source_only, "the tuple is empty");
+
+    table.insert(by_protocol(202, 2));
+    table.insert(by_source(203, 3));
+    assert_eq!(consulted(&table), source_only, "its own tuple still has the best rule");
 }

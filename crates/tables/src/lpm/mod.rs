@@ -7,7 +7,7 @@
 //! The structure is a trie of 6-bit strides, path-compressed. A node is one cache line: a bitmap
 //! of the prefixes that end in its stride and one of its children, each the rank into a block of
 //! values or nodes. A lookup reads one line per node, and the value at the end; a table of a few
-//! prefixes takes a few hundred bytes.
+//! prefixes takes one or two KiB.
 
 mod blocks;
 mod iter;
