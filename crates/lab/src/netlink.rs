@@ -21,13 +21,18 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-/// Announcements of interfaces' changes (rtnetlink(7)).
+/// Announcements of interfaces' changes (linux/rtnetlink.h).
 const RTNLGRP_LINK: u32 = 1;
+/// Announcements of IPv6 routes' changes.
+const RTNLGRP_IPV6_ROUTE: u32 = 11;
+/// Bytes of a message's header (netlink(7)).
+const HEADER_LEN: usize = 16;
 
 /// A netlink socket. It acts in the namespace in which it was opened, whichever thread uses it.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
+    port: u32,
     sequence: u32,
 }
 
@@ -108,14 +113,13 @@ impl Netlink {
     /// # Errors
     /// The socket could not be made.
     pub fn open() -> Result<Self, LabError> {
-        let open = || -> io::Result<Socket> {
+        let open = || -> io::Result<Self> {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind_auto()?;
+            let port = socket.bind_auto()?.port_number();
             socket.connect(&SocketAddr::new(0, 0))?;
-            Ok(socket)
+            Ok(Self { socket, port, sequence: 0 })
         };
-        let socket = open().map_err(LabError::netlink("open a netlink socket"))?;
-        Ok(Self { socket, sequence: 0 })
+        open().map_err(LabError::netlink("open a netlink socket"))
     }
 
     /// Makes a veth pair, each end in its host at once, both down.
@@ -260,32 +264,73 @@ impl Netlink {
             .map_err(LabError::netlink(format!("find the interface {name}")))
     }
 
-    /// Waits until frames sent through an interface go out. A veth end whose peer has just come
-    /// up drops them for up to a second, unless asked about its state as this does.
+    /// Waits until an interface carries traffic: frames sent through it go out, and its IPv6
+    /// addresses are heard. A veth end whose peer has just come up drops frames for up to a second
+    /// unless asked about its state, as this does, and the kernel sets IPv6 addresses up in the
+    /// background; what is sent too early is lost, and asked for again a second later only.
     ///
     /// # Errors
-    /// No such interface; not running within `limit`.
+    /// No such interface; not ready within `limit`.
     pub fn wait_running(&mut self, name: &str, limit: Duration) -> Result<(), LabError> {
         let what = || format!("wait until {name} is running");
         let stop = Stop::new().map_err(LabError::netlink(what()))?;
         let deadline = Instant::now() + limit;
-        self.socket.add_membership(RTNLGRP_LINK).map_err(LabError::netlink(what()))?;
+        for group in [RTNLGRP_LINK, RTNLGRP_IPV6_ROUTE] {
+            self.socket.add_membership(group).map_err(LabError::netlink(what()))?;
+        }
         let result = loop {
-            match self.link(name) {
-                Ok(link) if link.running => break Ok(()),
-                Ok(_) => {}
+            match self.is_running(name) {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
                 Err(e) => break Err(e),
             }
-            // Its changes are announced; one that `link` has just read over wakes within 50 ms.
+            // Changes are announced; an announcement read over by a request costs 50 ms.
             let next = deadline.min(Instant::now() + Duration::from_millis(50));
             if stop.readable(&self.socket, Some(next)) == Wake::Ready {
-                self.socket.recv_from_full().map_err(LabError::netlink(what()))?;
+                // Only the waking counts; announcements lost in a flood do no harm.
+                let _ = self.socket.recv_from_full();
             } else if next == deadline {
                 break Err(LabError::netlink(what())(io::ErrorKind::TimedOut.into()));
             }
         };
-        self.socket.drop_membership(RTNLGRP_LINK).map_err(LabError::netlink(what()))?;
+        for group in [RTNLGRP_LINK, RTNLGRP_IPV6_ROUTE] {
+            self.socket.drop_membership(group).map_err(LabError::netlink(what()))?;
+        }
         result
+    }
+
+    /// Running, and with a local route for each IPv6 address: the kernel's last step.
+    fn is_running(&mut self, name: &str) -> Result<bool, LabError> {
+        let link = self.link(name)?;
+        let mut which = AddressMessage::default();
+        which.header.family = AddressFamily::Inet6;
+        let addresses = self
+            .request(RouteNetlinkMessage::GetAddress(which), NLM_F_DUMP)
+            .map_err(LabError::netlink(format!("list the addresses of {name}")))?;
+        let mut which = RouteMessage::default();
+        which.header.address_family = AddressFamily::Inet6;
+        let routes = self
+            .request(RouteNetlinkMessage::GetRoute(which), NLM_F_DUMP)
+            .map_err(LabError::netlink("list the routes"))?;
+        let has_local_route = |address: IpAddr| {
+            let destination = RouteAttribute::Destination(RouteAddress::from(address));
+            routes.iter().any(|r| match r {
+                RouteNetlinkMessage::NewRoute(r) => {
+                    r.header.kind == RouteType::Local && r.attributes.contains(&destination)
+                }
+                _ => false,
+            })
+        };
+        let mut own = addresses.into_iter().filter_map(|a| match a {
+            RouteNetlinkMessage::NewAddress(a) if a.header.index == link.index => {
+                a.attributes.into_iter().find_map(|a| match a {
+                    AddressAttribute::Address(address) => Some(address),
+                    _ => None,
+                })
+            }
+            _ => None,
+        });
+        Ok(link.running && own.all(has_local_route))
     }
 
     /// All interfaces of the namespace.
@@ -335,15 +380,18 @@ impl Netlink {
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
             let mut rest = datagram.as_slice();
-            while !rest.is_empty() {
-                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+            while let Some(header) = rest.first_chunk::<HEADER_LEN>() {
+                let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
                 // Messages are aligned to 4 bytes (netlink(7), NLMSG_ALIGN).
-                let len = (answer.header.length as usize).next_multiple_of(4).min(rest.len());
-                rest = &rest[len..];
-                if answer.header.sequence_number != self.sequence {
+                let len = (word(0) as usize).next_multiple_of(4).clamp(HEADER_LEN, rest.len());
+                let (message, next) = rest.split_at(len);
+                rest = next;
+                // The rest are announcements, which may carry other sockets' sequence numbers.
+                if (word(8), word(12)) != (self.sequence, self.port) {
                     continue;
                 }
+                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message)
+                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
                 match answer.payload {
                     NetlinkPayload::Done(_) => return Ok(answers),
                     NetlinkPayload::Error(e) if e.code.is_none() => return Ok(answers),
