@@ -1,7 +1,7 @@
 //! Connection tracking: whether a packet fits the connection that it claims to belong to.
 //!
 //! [`open`] takes the first packet of a connection that policy allows, and gives the state that is kept of it, a [`Track`].
-//! [`packet`] holds each further packet of either direction against that state, and moves it on; a packet that does not fit is
+//! [`packet()`] holds each further packet of either direction against that state, and moves it on; a packet that does not fit is
 //! dropped. For TCP that is the state machine of RFC 9293 as it looks from between the two ends, and the
 //! windows (see `window.rs`); ICMP echo and UDP only know whether the other side has answered. [`reopen`] tells a packet that
 //! starts a new connection under the key of one that has ended. [`idle_limit_ms`] says how long a connection may be silent.
