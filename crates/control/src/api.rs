@@ -1,9 +1,10 @@
 //! What the controller's own socket carries: one [`ApiRequest`] and one [`ApiAnswer`] a line, as JSON. The caller does the
 //! socket; [`Controller::ask`] and [`Controller::answer`] do the rest.
 
-use crate::controller::{ControlStatus, Controller, Diff, ResetReport, RuleChange, Submission, Verdict};
+use crate::controller::{Controller, ResetReport, Submission, Verdict};
 use crate::explain::{Explanation, RuleDetail};
 use crate::prove::ProofReport;
+use crate::report::{ControlStatus, Diff, RuleChange};
 use crate::rule::RuleReport;
 use contract::ResetScope;
 use model::Config;

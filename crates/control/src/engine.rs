@@ -1,18 +1,15 @@
 //! What drives the controller on: greet, read, plan, commit, settle, verify, arm, watch; and start over whenever an outcome is
 //! unknown.
 
-use crate::controller::{Controller, Phase, ResetReport, Verdict};
-use crate::keep::{Batch, Confirmed, KeepError, REVISIONS};
+use crate::controller::{Controller, Phase, ResetReport};
+use crate::keep::{Batch, KeepError};
 use crate::link::{Answer, Purpose};
-use crate::plan::Plan;
 use crate::rule::{RuleState, reason_text};
-use contract::schema::vnet;
 use contract::{
     Command, Completion, Device, DeviceState, Entry, EntryHits, EntryId, InstallReason, Reply, ResetScope,
-    Session, SubmitError, TableId, Target, Version,
+    Session, SubmitError, Target,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use store::Store;
 
 /// Entries or counters asked for at once.
@@ -79,7 +76,7 @@ impl<S: Store> Controller<S> {
             Phase::Settle { next, deadline } => return self.settle(next, deadline, now),
             Phase::Verify => self.verify(now),
             Phase::Arm => self.armed(now),
-            Phase::Drop { refused } => self.dropped(refused, now),
+            Phase::Drop(why) => self.dropped(why, now),
             Phase::Down { .. } | Phase::Commit | Phase::Fenced => {}
         }
         self.phase != before || !self.link.is_clear()
@@ -135,6 +132,7 @@ impl<S: Store> Controller<S> {
             (Command::Hello { .. }, Ok(Reply::State(state))) => {
                 self.version = state.version;
                 self.state = Some(state);
+                self.greeted = true;
             }
             (Command::Dump { target, .. }, Ok(Reply::Entries { entries, next })) => {
                 let side = match target {
@@ -145,6 +143,12 @@ impl<S: Store> Controller<S> {
                 if let Some(from) = next {
                     self.link.push(Purpose::Phase, Command::Dump { target, from, limit: PAGE });
                 }
+            }
+            (Command::Hello { session }, Err(reason)) => {
+                // A device that tells nothing of itself before the greeting: look for its session in strides.
+                let counters = &mut self.numbers.counters;
+                counters.session = session.0.saturating_mul(2);
+                self.stumble(&reason, now);
             }
             (Command::Commit { version }, Ok(_)) => self.committed(version, now),
             (Command::Arm { enis }, Ok(_)) => {
@@ -223,7 +227,7 @@ impl<S: Store> Controller<S> {
         let session = Session(self.numbers.counters.session);
         let greeting = matches!(self.phase, Phase::Look | Phase::Down { .. });
         let generation = self.state.as_ref().map(|s| s.generation);
-        if !greeting && state.session > session {
+        if (!greeting || self.greeted) && state.session > session {
             self.last_error =
                 Some(format!("session {} has taken over; this controller stops", state.session));
             self.doubt("fenced", now);
@@ -253,7 +257,7 @@ impl<S: Store> Controller<S> {
         self.note(saved);
     }
 
-    fn read_tables(&mut self) {
+    pub(crate) fn read_tables(&mut self) {
         self.dump = Default::default();
         for target in [Target::Host, Target::Device] {
             self.link.push(Purpose::Phase, Command::Dump { target, from: EntryId(0), limit: PAGE });
@@ -308,7 +312,12 @@ impl<S: Store> Controller<S> {
     }
 
     /// The tables do not hold what they should: take what they hold for true, and repair.
-    fn differs(&mut self, host: BTreeMap<EntryId, Entry>, device: BTreeMap<EntryId, Entry>, now: u64) {
+    pub(crate) fn differs(
+        &mut self,
+        host: BTreeMap<EntryId, Entry>,
+        device: BTreeMap<EntryId, Entry>,
+        now: u64,
+    ) {
         let at = self.moment(now);
         let wrong: BTreeSet<u32> = [(&self.host.entries, &host), (&self.device.entries, &device)]
             .into_iter()
@@ -319,7 +328,7 @@ impl<S: Store> Controller<S> {
             let strikes = self.strikes.entry(*id).or_default();
             *strikes += 1;
             if *strikes >= STRIKES {
-                self.distrusted.insert(*id);
+                self.distrusted.insert(*id, InstallReason::FirmwareRejected);
             }
         }
         for status in self.statuses.values_mut().filter(|s| wrong.contains(&s.reference.rule)) {
@@ -352,6 +361,7 @@ impl<S: Store> Controller<S> {
         if self.active.is_none() && self.next.is_some() {
             self.active = self.next.take();
             self.attempts = 0;
+            self.shrunk = false;
             self.grows_left = GROWS;
         }
         if now >= self.not_before && (self.active.is_some() || self.dirty || self.grow) && self.begin() {
@@ -373,257 +383,6 @@ impl<S: Store> Controller<S> {
         false
     }
 
-    /// Starts the transaction that leads to the target. False: there is nothing to lead to.
-    fn begin(&mut self) -> bool {
-        self.dirty = false;
-        self.grow = false;
-        let Some(policy) = self.policy().cloned() else {
-            self.refuse_what_does_not_compile();
-            return false;
-        };
-        let limits = vnet::PROGRAM.tables.iter();
-        let limits = limits.filter_map(|t| Some((t.id, *self.limits.get(t.name)?)));
-        let limits: BTreeMap<TableId, u64> = limits.collect();
-        let plan = Plan::new(policy, &self.host, &self.device, limits, &self.placement, &self.distrusted);
-        self.plan = Some(plan);
-        self.phase = Phase::Stage;
-        true
-    }
-
-    fn refuse_what_does_not_compile(&mut self) {
-        if let Some(active) = self.active.take() {
-            let reason = self.last_error.clone().unwrap_or_default();
-            let verdict = Verdict::Refused { rule: String::new(), reason };
-            self.set_verdict(active.revision.revision, verdict);
-            self.dirty = true;
-        }
-    }
-
-    fn stage(&mut self, now: u64) {
-        let Some(plan) = &mut self.plan else { return };
-        match plan.next(&mut self.numbers) {
-            Ok(ops) if ops.is_empty() => self.decide(now),
-            Ok(ops) => {
-                for op in ops {
-                    self.link.push(Purpose::Phase, Command::Stage(op));
-                }
-            }
-            Err(reason) => {
-                self.last_error = Some(format!("a change was not taken: {reason}"));
-                self.stumble(&reason, now);
-            }
-        }
-    }
-
-    /// The plan is complete: commit it, or drop it.
-    fn decide(&mut self, now: u64) {
-        let Some(plan) = &self.plan else { return };
-        let refused = self.active.is_some() && plan.refused().is_some();
-        if !refused && plan.changes() {
-            let version = Version(self.version.0.max(self.numbers.counters.version).saturating_add(1));
-            self.phase = Phase::Commit;
-            self.link.push(Purpose::Phase, Command::Commit { version });
-            return;
-        }
-        self.phase = Phase::Drop { refused };
-        if plan.staged() {
-            self.link.push(Purpose::Phase, Command::Abort);
-        } else {
-            self.dropped(refused, now);
-        }
-    }
-
-    fn dropped(&mut self, refused: bool, now: u64) {
-        if !refused {
-            return self.confirm(now);
-        }
-        let Some((rule, reason)) = self.plan.as_ref().and_then(Plan::refused) else {
-            return;
-        };
-        let (rule, reason) = (rule.to_owned(), reason_text(&reason, |n| self.name(n)));
-        self.refuse(rule, reason, now);
-    }
-
-    /// Gives the active change up; what was in force before is the target again.
-    fn refuse(&mut self, rule: String, reason: String, now: u64) {
-        self.plan = None;
-        self.phase = Phase::Idle;
-        let Some(active) = self.active.take() else { return };
-        if let Some(mut status) = self.statuses.get(&rule).cloned() {
-            status.set(RuleState::Refused, Some(reason.clone()), self.moment(now));
-            self.refused.insert(rule.clone(), status);
-        }
-        self.set_verdict(active.revision.revision, Verdict::Refused { rule, reason });
-        let current = self.current.as_ref().and_then(|a| a.policy.clone());
-        let known = |name: &String| current.as_ref().is_some_and(|p| p.rules.contains_key(name));
-        self.statuses.retain(|name, _| known(name));
-        self.recompile(now);
-        self.dirty = true;
-        let mut batch = Batch::default();
-        if self.next.is_none() {
-            batch.remove("desired/next");
-        }
-        let saved = self.save(batch);
-        self.note(saved);
-    }
-
-    fn committed(&mut self, version: Version, now: u64) {
-        let Some(plan) = &self.plan else { return };
-        let (host, device) = plan.views();
-        let policy = Arc::clone(&plan.policy);
-        let placement = plan.placement();
-        self.retire(&policy);
-        let at = self.moment(now);
-        for (name, rule) in &policy.rules {
-            let inside = rule.entries.iter().all(|id| placement.get(id).is_some_and(|p| p.out.is_none()));
-            if let Some(status) = self.statuses.get_mut(name)
-                && inside
-                && status.state() < RuleState::Installed
-            {
-                status.set(RuleState::Installed, None, at);
-            }
-        }
-        self.host = host;
-        self.device = device;
-        self.placement = placement;
-        self.version = version;
-        self.numbers.counters.version = version.0;
-        if self.active.is_some() {
-            self.current = self.active.take();
-        }
-        let deadline = now.saturating_add(self.options.timeout);
-        self.phase = Phase::Settle { next: now, deadline };
-    }
-
-    /// Keeps the hits of entries that the new policy no longer has.
-    fn retire(&mut self, new: &crate::numbers::Policy) {
-        let Some(old) = self.current.as_ref().and_then(|a| a.policy.clone()) else {
-            return;
-        };
-        for (name, rule) in &old.rules {
-            for id in rule.entries.iter().filter(|id| !new.entries.contains_key(id)) {
-                let Some(hits) = self.hits.remove(id) else { continue };
-                if let Some(status) = self.statuses.get_mut(name) {
-                    status.retired.0 += hits.device;
-                    status.retired.1 += hits.host;
-                }
-            }
-        }
-    }
-
-    fn settle(&mut self, next: u64, deadline: u64, now: u64) -> bool {
-        if self.state.as_ref().is_some_and(|s| s.settled >= self.version) {
-            self.phase = Phase::Verify;
-            self.read_tables();
-        } else if now >= deadline {
-            self.stumble(&InstallReason::Timeout, now);
-        } else if now >= next {
-            let next = now.saturating_add(self.options.settle_poll);
-            self.phase = Phase::Settle { next, deadline };
-            self.link.push(Purpose::Phase, Command::State);
-        } else {
-            return false;
-        }
-        true
-    }
-
-    fn verify(&mut self, now: u64) {
-        let (host, device) = std::mem::take(&mut self.dump);
-        if host == self.host.entries && device == self.device.entries {
-            return self.confirm(now);
-        }
-        self.plan = None;
-        self.phase = Phase::Idle;
-        self.differs(host, device, now);
-    }
-
-    /// What was planned was read back.
-    fn confirm(&mut self, now: u64) {
-        let Some(plan) = self.plan.take() else { return };
-        self.failures = 0;
-        self.attempts = 0;
-        self.next_audit = now.saturating_add(self.options.audit);
-        self.placement = plan.placement();
-        self.grow = plan.may_grow() && self.grows_left > 0;
-        self.grows_left = self.grows_left.saturating_sub(u32::from(self.grow));
-        if self.active.is_some() {
-            // Device and host path held it already.
-            self.current = self.active.take();
-        }
-        let at = self.moment(now);
-        for (name, rule) in &plan.policy.rules {
-            let out = rule.entries.iter().find_map(|id| self.placement.get(id).and_then(|p| p.out.clone()));
-            let reason = out.map(|r| reason_text(&r, |n| plan.policy.name(n).map(str::to_owned)));
-            let Some(status) = self.statuses.get_mut(name) else { continue };
-            match reason {
-                Some(reason) if rule.hardware_only => status.set(RuleState::Refused, Some(reason), at),
-                Some(reason) => status.set(RuleState::Software, Some(reason), at),
-                None if status.state() == RuleState::Proven => {}
-                None => status.set(RuleState::Confirmed, None, at),
-            }
-        }
-        if self.next.is_none() {
-            self.statuses.retain(|name, _| plan.policy.rules.contains_key(name));
-        }
-        self.set_verdict(plan.policy.revision, Verdict::Confirmed);
-        let saved = self.keep_confirmed();
-        self.note(saved);
-        self.arm(&plan.policy.enis);
-    }
-
-    fn keep_confirmed(&mut self) -> Result<(), KeepError> {
-        let Some(current) = self.current.clone() else {
-            return Ok(());
-        };
-        let others = [&self.active, &self.next].into_iter().flatten();
-        let kept: Vec<Arc<crate::numbers::Policy>> =
-            others.chain([&current]).filter_map(|a| a.policy.clone()).collect();
-        self.numbers.prune(&kept.iter().map(|p| &**p).collect::<Vec<_>>());
-        let mut batch = Batch::default();
-        batch.put("desired/current", &current.revision)?;
-        if self.next.is_none() {
-            batch.remove("desired/next");
-        }
-        batch.put(format!("history/{:020}", current.revision.revision), &current.revision)?;
-        if let Some(old) = current.revision.revision.checked_sub(REVISIONS) {
-            batch.remove(format!("history/{old:020}"));
-        }
-        batch.put("ports", &self.ports)?;
-        if let Some(state) = &self.state {
-            let scopes = |v: &crate::plan::View| v.deciding.iter().flatten().copied().collect();
-            let confirmed = Confirmed {
-                generation: state.generation,
-                version: self.version,
-                host: scopes(&self.host),
-                device: scopes(&self.device),
-            };
-            batch.put("confirmed", &confirmed)?;
-            self.remembered = Some(confirmed);
-        }
-        self.save(batch)
-    }
-
-    fn arm(&mut self, enis: &BTreeMap<String, u16>) {
-        self.phase = Phase::Arm;
-        let armed = self.state.as_ref().map_or(&[][..], |s| &s.armed);
-        let enis: Vec<u16> = enis.values().filter(|e| !armed.contains(e)).copied().collect();
-        if !enis.is_empty() {
-            self.link.push(Purpose::Phase, Command::Arm { enis });
-        }
-    }
-
-    fn armed(&mut self, now: u64) {
-        self.phase = Phase::Idle;
-        let at = self.moment(now);
-        if let Some(reset) = &mut self.last_reset
-            && reset.device_back.is_none()
-            && reset.error.is_none()
-            && self.wanted_reset.is_none()
-        {
-            reset.device_back = Some(at);
-        }
-    }
-
     /// The device lost its entries. Everything starts at the greeting.
     fn was_reset(&mut self, scope: Option<ResetScope>, now: u64) {
         let asked = self.last_reset.as_ref().is_some_and(|r| r.device_back.is_none() && r.error.is_none());
@@ -639,7 +398,7 @@ impl<S: Store> Controller<S> {
     }
 
     /// Some outcome is unknown, or the device said what it should not: start over with a fresh session and a fresh dump.
-    fn stumble(&mut self, reason: &InstallReason, now: u64) {
+    pub(crate) fn stumble(&mut self, reason: &InstallReason, now: u64) {
         if self.active.is_some() {
             self.attempts += 1;
         }
@@ -658,6 +417,7 @@ impl<S: Store> Controller<S> {
         self.doubt(code, now);
         self.link.clear();
         self.plan = None;
+        self.shrinking = false;
         self.known = false;
         self.proofs_failed(code);
         self.back_off(now);
@@ -686,14 +446,14 @@ impl<S: Store> Controller<S> {
     }
 
     /// Writes numbers and these changes.
-    fn save(&mut self, mut batch: Batch) -> Result<(), KeepError> {
+    pub(crate) fn save(&mut self, mut batch: Batch) -> Result<(), KeepError> {
         batch.numbers(&self.numbers)?;
         batch.write(&mut self.store)?;
         self.numbers.dirty.clear();
         Ok(())
     }
 
-    fn note(&mut self, saved: Result<(), KeepError>) {
+    pub(crate) fn note(&mut self, saved: Result<(), KeepError>) {
         if let Err(error) = saved {
             self.last_error = Some(error.to_string());
         }

@@ -18,17 +18,17 @@ mod numbers;
 mod plan;
 mod prove;
 mod remote;
+mod report;
 mod rule;
+mod transact;
 mod witness;
 mod words;
 
 pub use compile::{CompileError, Compiled, CompiledRule, Draft, Numbering, Scope, compile};
-pub use controller::{
-    ApplyError, ControlStatus, Controller, Diff, DiffLine, Options, ResetReport, RuleChange, Submission,
-    Verdict,
-};
+pub use controller::{ApplyError, Controller, Options, ResetReport, Submission, Verdict};
 pub use explain::{EntryPlace, Explanation, RuleDetail};
 pub use keep::{KeepError, Revision};
 pub use prove::ProofReport;
 pub use remote::RemoteDevice;
+pub use report::{ControlStatus, Diff, DiffLine, RuleChange};
 pub use rule::{Change, Moment, RuleReport, RuleState};

@@ -110,15 +110,15 @@ pub(crate) struct Plan {
 impl Plan {
     /// A plan from what host path and device hold to the policy.
     ///
-    /// `limits`: tables with a bound. `known`: why entries were out before. `distrusted`: entries that the device took
-    /// and did not hold; they are not offered again.
+    /// `limits`: tables with a bound. `known`: why entries were out before. `barred`: entries that must not be in
+    /// the device, and why.
     pub fn new(
         policy: Arc<Policy>,
         host: &View,
         device: &View,
         limits: BTreeMap<TableId, u64>,
         known: &BTreeMap<EntryId, Placement>,
-        distrusted: &BTreeSet<EntryId>,
+        barred: &BTreeMap<EntryId, InstallReason>,
     ) -> Plan {
         let mut scopes: BTreeMap<Scope, Vec<EntryId>> = BTreeMap::new();
         for entry in policy.entries.values() {
@@ -136,11 +136,8 @@ impl Plan {
             .entries
             .iter()
             .map(|(id, entry)| {
-                let place = if distrusted.contains(id) {
-                    Place::Out {
-                        reason: InstallReason::FirmwareRejected,
-                        leaving: device.entries.contains_key(id),
-                    }
+                let place = if let Some(reason) = barred.get(id) {
+                    Place::Out { reason: reason.clone(), leaving: device.entries.contains_key(id) }
                 } else if device.entries.get(id) == Some(entry) {
                     Place::Kept
                 } else {
@@ -529,6 +526,16 @@ impl Plan {
         tables.into_iter().any(leaving)
     }
 
+    /// Whether entries of another policy leave a table in which a rule that must be in the device found no room.
+    pub fn gives_way(&self) -> bool {
+        let must = self.policy.rules.values().filter(|r| r.hardware_only);
+        let out =
+            must.flat_map(|r| &r.entries).filter(|id| matches!(self.items[id].place, Place::Out { .. }));
+        let tables: BTreeSet<TableId> = out.map(|id| self.policy.entries[id].table).collect();
+        let mut foreign = self.device.entries.values().filter(|e| !self.policy.entries.contains_key(&e.id));
+        foreign.any(|e| tables.contains(&e.table) && !self.after.contains_key(&e.id))
+    }
+
     /// What host path and device hold after the commit.
     pub fn views(&self) -> (View, View) {
         let host = View { entries: self.policy.entries.clone(), deciding: Some(self.policy.scopes.clone()) };
@@ -561,14 +568,18 @@ pub(crate) struct Placement {
     pub cover: Option<EntryId>,
 }
 
-/// Whether the reason may go away with room: none was there, or none for what overrides it.
-fn may_come_back(reason: &InstallReason) -> bool {
+/// Whether the reason is that there was no room.
+pub(crate) fn lacks_room(reason: &InstallReason) -> bool {
     matches!(
         reason,
         InstallReason::TableFull { .. }
             | InstallReason::BucketFull { .. }
             | InstallReason::MemoryFull
             | InstallReason::CounterFull
-            | InstallReason::BlockedBy { .. }
     )
+}
+
+/// Whether the reason may go away with room: none was there, or none for what overrides it.
+fn may_come_back(reason: &InstallReason) -> bool {
+    lacks_room(reason) || matches!(reason, InstallReason::BlockedBy { .. })
 }

@@ -52,7 +52,7 @@ pub(crate) fn witnesses(desired: &Desired, ports: &[String], policy: &Policy, ru
             }
         }
         found.retain(|(port, probe)| is_first(policy, entry, *port, probe));
-        let share = (MAX_PROBES / numbered.entries.len()).max(1);
+        let share = (MAX_PROBES / numbered.entries.len().max(1)).max(1);
         probes.extend(spread(found, share));
     }
     let mut seen = BTreeSet::new();
@@ -181,7 +181,7 @@ fn corners(prefix: IpPrefix, wish: FieldMatch) -> Vec<IpAddr> {
         return Vec::new();
     }
     let free = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
-    let points = [base | 1 & free, base | free & !1, base | free / 2, base, base | free];
+    let points = [base | (1 & free), base | (free & !1), base | (free / 2), base, base | free];
     let mut seen = BTreeSet::new();
     points.into_iter().filter(|p| seen.insert(*p)).filter_map(address).collect()
 }

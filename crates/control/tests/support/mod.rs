@@ -99,6 +99,8 @@ pub struct FakeDevice {
     pub armed: BTreeSet<u16>,
     pub hits: BTreeMap<EntryId, EntryHits>,
     pub gone: bool,
+    /// Commands wait; what was answered still comes.
+    pub paused: bool,
     /// Commands that came, by name.
     pub log: Vec<String>,
     /// Host path and device tables after each commit.
@@ -139,6 +141,7 @@ impl FakeDevice {
             armed: BTreeSet::new(),
             hits: BTreeMap::new(),
             gone: false,
+            paused: false,
             log: Vec::new(),
             commits: Vec::new(),
             violations: Vec::new(),
@@ -454,7 +457,9 @@ impl Device for FakeDevice {
         if self.gone {
             return Err(SubmitError::Gone("test".to_owned()));
         }
-        while let Some((id, session, command)) = self.queue.pop_front() {
+        while !self.paused
+            && let Some((id, session, command)) = self.queue.pop_front()
+        {
             if self.rng.percent(self.faults.reset) && self.rng.percent(10) {
                 self.warm_reset();
             }
