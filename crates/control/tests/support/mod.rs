@@ -86,6 +86,9 @@ impl Tables {
     }
 }
 
+/// Judges a frame that came in on a port.
+pub type Prober = fn(&FakeDevice, u16, &[u8]) -> Probed;
+
 pub struct FakeDevice {
     pub capabilities: Capabilities,
     pub ports: Vec<String>,
@@ -108,7 +111,7 @@ pub struct FakeDevice {
     /// What was wrong at some commit.
     pub violations: Vec<String>,
     /// Answers probes.
-    pub prober: Option<fn(&FakeDevice, u16, &[u8]) -> Probed>,
+    pub prober: Option<Prober>,
     pub queue: VecDeque<(CommandId, u64, Command)>,
     staged: Vec<Op>,
     open_session: u64,
@@ -207,10 +210,8 @@ impl FakeDevice {
                 Op::Insert { target: t, entry } if *t == target => {
                     inserted.insert(entry.id, entry);
                 }
-                Op::Delete { target: t, id, .. } if *t == target => {
-                    if inserted.remove(id).is_none() {
-                        deleted.insert(*id);
-                    }
+                Op::Delete { target: t, id, .. } if *t == target && inserted.remove(id).is_none() => {
+                    deleted.insert(*id);
                 }
                 _ => {}
             }
