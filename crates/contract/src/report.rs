@@ -136,6 +136,8 @@ pub struct EniReport {
     pub eni: u16,
     /// The port that it lives on.
     pub port: String,
+    /// Its MAC address.
+    pub mac: [u8; 6],
     /// Whether the device decides its packets.
     pub armed: bool,
 }

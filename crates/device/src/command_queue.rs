@@ -23,6 +23,10 @@ const STEP: usize = 1024;
 /// Both mailboxes of a worker and its host path thread.
 pub type Mailboxes = (Sender<Ask>, Sender<Ask>);
 
+/// Who sent a command, so that its completion finds back: a connection's number, 0 for a caller in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Asker(pub u64);
+
 /// What is staged and not committed.
 #[derive(Default)]
 struct Transaction {
@@ -42,10 +46,12 @@ pub struct SoftDevice {
     shared: Arc<Shared>,
     mailboxes: Vec<Mailboxes>,
     capabilities: Capabilities,
-    queue: VecDeque<(Session, CommandId, Command)>,
-    waiting: Vec<(Session, CommandId, Waiting)>,
-    done: VecDeque<(Session, Completion)>,
+    queue: VecDeque<(Asker, Session, CommandId, Command)>,
+    waiting: Vec<(Asker, CommandId, Waiting)>,
+    done: VecDeque<(Asker, Completion)>,
     session: Session,
+    /// Who opened the session.
+    holder: Asker,
     next_id: u64,
     version: Version,
     generation: Generation,
@@ -57,6 +63,7 @@ pub struct SoftDevice {
     published: VecDeque<(u64, Version)>,
     settled: Version,
     next_insert: u64,
+    started: Option<u64>,
     now: u64,
 }
 
@@ -80,6 +87,7 @@ impl SoftDevice {
             waiting: Vec::new(),
             done: VecDeque::new(),
             session: Session(0),
+            holder: Asker(0),
             next_id: 0,
             version: Version(0),
             generation: Generation(1),
@@ -90,6 +98,7 @@ impl SoftDevice {
             published: VecDeque::new(),
             settled: Version(0),
             next_insert: 0,
+            started: None,
             now: 0,
             shared,
         }
@@ -100,27 +109,27 @@ impl SoftDevice {
         &self.shared
     }
 
-    /// The time of the last step, ns.
-    pub(crate) fn now(&self) -> u64 {
-        self.now
+    /// Time since the first step, ns.
+    pub(crate) fn uptime(&self) -> u64 {
+        self.now - self.started.unwrap_or(self.now)
     }
 
-    /// The session that may write.
-    pub fn session(&self) -> Session {
-        self.session
+    /// Who opened the session that may write.
+    pub fn holder(&self) -> Asker {
+        self.holder
     }
 
     /// Takes a command of a session, or answers at once that there is no room.
-    pub fn take(&mut self, session: Session, id: CommandId, command: Command) {
+    pub fn take(&mut self, asker: Asker, session: Session, id: CommandId, command: Command) {
         if self.queue.len() + self.waiting.len() >= self.capabilities.queue as usize {
-            self.complete(session, id, Err(InstallReason::QueueFull));
+            self.complete(asker, id, Err(InstallReason::QueueFull));
         } else {
-            self.queue.push_back((session, id, command));
+            self.queue.push_back((asker, session, id, command));
         }
     }
 
-    /// The next completion and the session that it is for.
-    pub fn completed(&mut self) -> Option<(Session, Completion)> {
+    /// The next completion and who it is for.
+    pub fn completed(&mut self) -> Option<(Asker, Completion)> {
         self.done.pop_front()
     }
 
@@ -132,6 +141,7 @@ impl SoftDevice {
     /// Carries out what is due at `now` (ns, monotonic).
     pub fn poll(&mut self, now: u64) {
         self.now = now;
+        self.started.get_or_insert(now);
         let epoch = self.shared.settled();
         while let Some(&(published, version)) = self.published.front()
             && published <= epoch
@@ -143,36 +153,41 @@ impl SoftDevice {
             if self.is_insert_due() {
                 break;
             }
-            let Some((session, id, command)) = self.queue.pop_front() else { break };
-            self.execute(session, id, command);
+            let Some((asker, session, id, command)) = self.queue.pop_front() else { break };
+            self.execute(asker, session, id, command);
         }
-        for (session, id, waiting) in std::mem::take(&mut self.waiting) {
+        for (asker, id, waiting) in std::mem::take(&mut self.waiting) {
             match self.answer(&waiting) {
-                Some(outcome) => self.complete(session, id, outcome),
-                None => self.waiting.push((session, id, waiting)),
+                Some(outcome) => self.complete(asker, id, outcome),
+                None => self.waiting.push((asker, id, waiting)),
             }
         }
     }
 
     /// Whether the next command is an insert that the profile's rate holds back.
     fn is_insert_due(&self) -> bool {
-        matches!(self.queue.front(), Some((_, _, Command::Stage(Op::Insert { target: Target::Device, .. }))))
-            && self.now < self.next_insert
+        matches!(
+            self.queue.front(),
+            Some((_, _, _, Command::Stage(Op::Insert { target: Target::Device, .. })))
+        ) && self.now < self.next_insert
     }
 
-    fn complete(&mut self, session: Session, id: CommandId, outcome: Outcome) {
-        self.done.push_back((session, Completion { id, generation: self.generation, outcome }));
+    fn complete(&mut self, asker: Asker, id: CommandId, outcome: Outcome) {
+        self.done.push_back((asker, Completion { id, generation: self.generation, outcome }));
     }
 
-    fn execute(&mut self, session: Session, id: CommandId, command: Command) {
+    fn execute(&mut self, asker: Asker, session: Session, id: CommandId, command: Command) {
         let stale = Err(InstallReason::StaleGeneration { current: self.generation });
         let outcome = match command {
             Command::Hello { session } if session > self.session => {
                 self.session = session;
+                self.holder = asker;
                 self.staged = Transaction::default();
                 Ok(Reply::State(self.state()))
             }
             Command::Hello { .. } => stale,
+            // Anybody who may connect may look; a new controller finds the next session's number so.
+            Command::State => Ok(Reply::State(self.state())),
             _ if session != self.session => stale,
             Command::Stage(op) => self.stage(op),
             Command::Commit { version } if version > self.version => {
@@ -187,7 +202,7 @@ impl SoftDevice {
             Command::Dump { target, from, limit } => Ok(self.dump(target, from, limit)),
             Command::Hits { from, limit } => {
                 let request = self.shared.request_reports();
-                self.waiting.push((session, id, Waiting::Hits { request, from, limit }));
+                self.waiting.push((asker, id, Waiting::Hits { request, from, limit }));
                 return;
             }
             Command::Arm { enis } => {
@@ -201,14 +216,13 @@ impl SoftDevice {
             }
             Command::Probe { port, frame } => match self.inspect(port, frame, true) {
                 Some(receiver) => {
-                    self.waiting.push((session, id, Waiting::Probe(receiver)));
+                    self.waiting.push((asker, id, Waiting::Probe(receiver)));
                     return;
                 }
                 None => Err(InstallReason::DependencyMissing { what: format!("port {port}") }),
             },
-            Command::State => Ok(Reply::State(self.state())),
         };
-        self.complete(session, id, outcome);
+        self.complete(asker, id, outcome);
     }
 
     fn set(&self, target: Target) -> &TableSet {
@@ -335,7 +349,7 @@ impl SoftDevice {
                 });
             }
         }
-        self.complete(self.session, CommandId(0), Ok(Reply::Reset(scope)));
+        self.complete(self.holder, CommandId(0), Ok(Reply::Reset(scope)));
     }
 
     fn dump(&self, target: Target, from: EntryId, limit: u32) -> Reply {
@@ -457,7 +471,7 @@ impl Device for SoftDevice {
             Command::Hello { session } => session,
             _ => self.session,
         };
-        self.take(session, CommandId(self.next_id), command);
+        self.take(Asker::default(), session, CommandId(self.next_id), command);
         Ok(CommandId(self.next_id))
     }
 

@@ -22,11 +22,11 @@ mod table_set;
 mod wake;
 mod worker;
 
-pub use command_queue::SoftDevice;
+pub use command_queue::{Asker, SoftDevice};
 pub use host_path::HostPath;
 pub use program::View;
 pub use query::Pending;
 pub use report::{Ask, ThreadReport};
 pub use shared::{Config, PortDescription, Snapshot, build};
 pub use table_set::TableSet;
-pub use worker::Worker;
+pub use worker::{Stage, StageTimes, Worker};

@@ -119,7 +119,7 @@ impl SoftDevice {
             generation: state.generation,
             version: state.version,
             settled: state.settled,
-            uptime_ns: self.now(),
+            uptime_ns: self.uptime(),
             unaccounted: reports.iter().map(|r| r.ledger.unaccounted()).sum(),
             queued: queued(&all),
             rx: amount(all.entered.port),
@@ -144,6 +144,7 @@ impl SoftDevice {
                 .map(|e| EniReport {
                     eni: e.eni,
                     port: shared.config.ports[e.port as usize].name.clone(),
+                    mac: e.mac,
                     armed: snapshot.device.enis.is_armed(e.eni),
                 })
                 .collect(),

@@ -1,11 +1,11 @@
 //! The device's two sockets: `device.sock` for its controller, `query.sock` for anybody who may read.
 
-use crate::command_queue::SoftDevice;
+use crate::command_queue::{Asker, SoftDevice};
 use crate::query::Pending;
 use crate::run::{RunError, timespec};
+use contract::Device;
 use contract::codec::{Decoder, Request, Response, encode};
 use contract::report::{Answer, Query};
-use contract::{Command, Device, Session};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
@@ -73,7 +73,7 @@ impl Stream {
 struct Controller {
     stream: Stream,
     decoder: Decoder,
-    session: Option<Session>,
+    asker: Asker,
 }
 
 struct Reader {
@@ -88,6 +88,7 @@ pub struct Sockets {
     query: UnixListener,
     controllers: Vec<Controller>,
     readers: Vec<Reader>,
+    accepted: u64,
 }
 
 impl Sockets {
@@ -115,6 +116,7 @@ impl Sockets {
             query: listen("query.sock", 0o666)?,
             controllers: Vec::new(),
             readers: Vec::new(),
+            accepted: 0,
         })
     }
 
@@ -122,7 +124,7 @@ impl Sockets {
     pub fn serve(&mut self, device: &mut SoftDevice) -> bool {
         self.accept(device);
         let mut busy = self.serve_controllers(device);
-        let connected = self.controllers.iter().any(|c| c.session == Some(device.session()));
+        let connected = self.controllers.iter().any(|c| c.asker == device.holder());
         for reader in &mut self.readers {
             reader.serve(device, connected);
             busy |= reader.pending.is_some();
@@ -142,7 +144,12 @@ impl Sockets {
         {
             if let Some(mut stream) = stream(s) {
                 encode(&Response::Capabilities(device.capabilities().clone()), &mut stream.out);
-                self.controllers.push(Controller { stream, decoder: Decoder::default(), session: None });
+                self.accepted += 1;
+                self.controllers.push(Controller {
+                    stream,
+                    decoder: Decoder::default(),
+                    asker: Asker(self.accepted),
+                });
             }
         }
         while self.readers.len() < CONNECTIONS
@@ -164,10 +171,7 @@ impl Sockets {
             loop {
                 match controller.decoder.next::<Request>() {
                     Ok(Some(request)) => {
-                        if let Command::Hello { session } = request.command {
-                            controller.session = Some(session);
-                        }
-                        device.take(request.session, request.id, request.command);
+                        device.take(controller.asker, request.session, request.id, request.command);
                     }
                     Ok(None) => break,
                     Err(_) => {
@@ -177,8 +181,8 @@ impl Sockets {
                 }
             }
         }
-        while let Some((session, completion)) = device.completed() {
-            let to = self.controllers.iter_mut().rev().find(|c| c.session == Some(session));
+        while let Some((asker, completion)) = device.completed() {
+            let to = self.controllers.iter_mut().find(|c| c.asker == asker);
             if let Some(controller) = to {
                 encode(&Response::Completion(completion), &mut controller.stream.out);
             }

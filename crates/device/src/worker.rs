@@ -2,6 +2,7 @@
 //! for a packet.
 
 mod slow_path;
+mod stopwatch;
 mod tiers;
 mod upkeep;
 
@@ -26,6 +27,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::mpsc::Receiver;
+use stopwatch::Stopwatch;
+pub use stopwatch::{Stage, StageTimes};
 
 /// Messages of the host path taken in one poll.
 const HOST_BUDGET: usize = 256;
@@ -76,6 +79,7 @@ pub struct Worker {
     sweep: u32,
     swept_ms: u32,
     device_tier: u64,
+    stopwatch: Stopwatch,
 }
 
 impl Worker {
@@ -115,6 +119,7 @@ impl Worker {
             sweep: 0,
             swept_ms: 0,
             device_tier: 0,
+            stopwatch: Stopwatch::default(),
             shared,
         }
     }
@@ -132,11 +137,14 @@ impl Worker {
     pub fn poll(&mut self, now: u64) -> bool {
         self.now = now;
         self.now_ms = (now / 1_000_000) as u32;
+        self.stopwatch.lap(Stage::Other);
         self.renew();
         let mut busy = self.from_host_path();
         busy |= self.from_workers();
         for port in 0..self.queues.len() {
+            self.stopwatch.lap(Stage::Other);
             let received = self.queues[port].receive(&mut self.pool, &mut self.batch, now, &mut self.ledger);
+            self.stopwatch.lap(Stage::Rx);
             if received.frames > 0 {
                 for (_, frame) in self.batch.iter_mut() {
                     frame.meta_mut().port = port as u16;
@@ -145,10 +153,22 @@ impl Worker {
             }
             busy |= received.frames > 0 || !received.dropped.is_empty();
         }
+        self.stopwatch.lap(Stage::Other);
         self.flush();
+        self.stopwatch.lap(Stage::Tx);
         self.sweep();
         self.answer();
         busy
+    }
+
+    /// Begins to measure where this worker's time goes, by a clock that gives ns.
+    pub fn measure(&mut self, clock: fn() -> u64) {
+        self.stopwatch = Stopwatch::started(clock);
+    }
+
+    /// Time by stage since [`measure`](Self::measure); zeros without it.
+    pub fn stage_times(&self) -> StageTimes {
+        self.stopwatch.times
     }
 
     /// Descriptors that tell of work.
@@ -206,6 +226,7 @@ impl Worker {
         for slot in 0..batch.len() {
             self.slots[slot] = self.first_pass(&mut batch, slot, origin);
         }
+        self.stopwatch.lap(Stage::Parse);
         for slot in 0..batch.len() {
             if let Some(found) = self.slots[slot]
                 && let Some(frame) = batch.take(slot)
@@ -215,6 +236,7 @@ impl Worker {
         }
         batch.finish();
         self.batch = batch;
+        self.stopwatch.lap(Stage::Decide);
     }
 
     /// Parse, find the ENI, find the owner, and bring the flow's place near.
