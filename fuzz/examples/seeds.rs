@@ -1,5 +1,7 @@
 //! Writes `corpus/`: seeds from the project's own builders, each checked to be what its name says.
 
+use contract::codec::{self, Request, Response};
+use contract::{Command, CommandId, Completion, Generation, Reply, Session, Version};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use packet::Meta;
 use pipeline::parse::Class;
@@ -220,6 +222,28 @@ fn main() -> Result<(), Error> {
             })?,
         ),
     ]);
+
+    let hello =
+        Request { id: CommandId(1), session: Session(7), command: Command::Hello { session: Session(7) } };
+    let commit =
+        Request { id: CommandId(2), session: Session(7), command: Command::Commit { version: Version(3) } };
+    let probe = Command::Probe { port: 1, frame: in_frame(v4, b"payload")? };
+    let probe = Request { id: CommandId(3), session: Session(7), command: probe };
+    let mut stream = vec![0];
+    for request in [hello, commit, probe] {
+        codec::encode(&request, &mut stream);
+    }
+    let completion = Completion { id: CommandId(1), generation: Generation(1), outcome: Ok(Reply::Done) };
+    let mut answer = vec![1];
+    codec::encode(&Response::Completion(completion), &mut answer);
+    seeds.extend([("codec", "requests", stream), ("codec", "completion", answer)]);
+
+    for (name, text) in model::Profile::BUILT_IN {
+        seeds.push(("config", name, text.into()));
+    }
+    let base = include_str!("../../crates/model/tests/data/base.toml");
+    model::Config::parse(base, "base.toml").map_err(|errors| format!("{errors:?}"))?;
+    seeds.push(("config", "base", base.into()));
 
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, name, bytes) in &seeds {
