@@ -59,8 +59,8 @@ pub struct SoftDevice {
     host: TableSet,
     armed: BTreeSet<u16>,
     staged: Transaction,
-    /// Publications and the version that each brought.
-    published: VecDeque<(u64, Version)>,
+    /// Publications, the version that each brought, and the snapshot that each replaced: it is freed here, not by a worker.
+    published: VecDeque<(u64, Version, Arc<Snapshot>)>,
     settled: Version,
     next_insert: u64,
     started: Option<u64>,
@@ -143,10 +143,10 @@ impl SoftDevice {
         self.now = now;
         self.started.get_or_insert(now);
         let epoch = self.shared.settled();
-        while let Some(&(published, version)) = self.published.front()
-            && published <= epoch
+        while let Some((published, version, _)) = self.published.front()
+            && *published <= epoch
         {
-            self.settled = version;
+            self.settled = *version;
             self.published.pop_front();
         }
         for _ in 0..STEP {
@@ -325,13 +325,14 @@ impl SoftDevice {
 
     /// Publishes the present snapshot with a change.
     fn publish(&mut self, change: impl FnOnce(&Self, &mut Snapshot)) {
-        let mut snapshot = Snapshot::clone(&self.shared.snapshot());
+        let before = self.shared.snapshot();
+        let mut snapshot = Snapshot::clone(&before);
         change(self, &mut snapshot);
         snapshot.version = self.version;
         snapshot.generation = self.generation;
         snapshot.device.enis.armed = Armed::Only(self.armed.clone());
         let epoch = self.shared.publish(snapshot);
-        self.published.push_back((epoch, self.version));
+        self.published.push_back((epoch, self.version, before));
     }
 
     fn reset(&mut self, scope: ResetScope) {

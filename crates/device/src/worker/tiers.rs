@@ -217,6 +217,8 @@ impl Worker {
     }
 
     pub(super) fn promote(&mut self, promotion: &Promotion) {
+        // The host path may have read a newer snapshot than we have.
+        self.renew();
         let state = &promotion.state;
         let found = self.connections.find(self.connections.hash(&state.key), &state.key);
         let record = match found {
