@@ -5,5 +5,6 @@
 pub mod builder;
 pub mod random;
 pub mod reference;
+pub mod rig;
 
 pub use builder::Build;

@@ -91,6 +91,12 @@ impl Traffic {
         }
     }
 
+    /// One more packet like this one, with another content; none for TCP, where the next one depends on what became of this one.
+    pub fn again(&mut self, sent: &Sent) -> Option<Sent> {
+        let id = sent.conversation.filter(|_| sent.packet.tuple.protocol != TCP)?;
+        Some(self.send(id, sent.backward))
+    }
+
     /// What became of it.
     pub fn outcome(&mut self, sent: &Sent, delivered: Option<&Exit>) {
         let Some(exit) = delivered else { return };

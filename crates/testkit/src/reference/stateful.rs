@@ -8,6 +8,7 @@
 use super::{Exit, Judged, Judgement, Packet, Policy, TCP, Tuple, What, exit};
 use packet::DropReason;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// After this long without a packet a connection may have ended, ns; below every limit of the standards (RFC 4787, REQ-5 for UDP; 30 s
 /// is the shortest limit in use, for what was never answered).
@@ -63,7 +64,7 @@ enum Effect {
 /// The full policy, with connections.
 #[derive(Clone, Debug, Default)]
 pub struct Reference {
-    policies: Vec<Policy>,
+    policies: Vec<Arc<Policy>>,
     connections: Vec<Connection>,
     /// Reasons for which a packet may be dropped whatever the policy says.
     pub tolerated: Vec<DropReason>,
@@ -76,13 +77,13 @@ pub struct Reference {
 impl Reference {
     /// Under this policy, without connections.
     pub fn new(policy: Policy) -> Reference {
-        Reference { policies: vec![policy], exact: true, ..Reference::default() }
+        Reference { policies: vec![Arc::new(policy)], exact: true, ..Reference::default() }
     }
 
     /// A change to this policy is under way.
     pub fn change(&mut self, policy: Policy) {
         self.policies.truncate(1);
-        self.policies.push(policy);
+        self.policies.push(Arc::new(policy));
         self.doubt();
     }
 
@@ -99,9 +100,9 @@ impl Reference {
         self.policies.len() > 1
     }
 
-    /// The policy in force; while a change is under way, the old one.
-    pub fn policy(&self) -> &Policy {
-        &self.policies[0]
+    /// The policy in force; while a change is under way, the old one and the new one.
+    pub fn policies(&self) -> &[Arc<Policy>] {
+        &self.policies
     }
 
     /// Connections, doubtful ones included.
