@@ -34,6 +34,9 @@ impl Worker {
     pub(super) fn refresh(&mut self, record: u32, origin: Origin) -> Refreshed {
         let cold = &mut self.connections.get_mut(record).cold;
         match cold.tier {
+            // The host path has disowned it: a packet may only open it anew. Else two of them could keep a marker, which
+            // stays while one is under way, alive for ever.
+            Tier::Host if cold.ended => return Refreshed::Punt(PuntReason::TableMiss),
             Tier::Host => return Refreshed::Punt(PuntReason::HostOwned),
             Tier::Pending if cold.in_flight > 0 && origin != Origin::Again => {
                 return Refreshed::Punt(PuntReason::Pending);
