@@ -28,7 +28,7 @@ const CONNECTIONS: std::ops::RangeInclusive<u32> = 1..=4 << 20;
 /// Polls between two looks at a clock or an account.
 const ROUND: u32 = 64;
 /// The longest warm-up.
-const WARM_UP: Duration = Duration::from_secs(3);
+const WARM_UP: Duration = Duration::from_secs(30);
 /// How long stages are timed, after the speed itself was measured.
 const STAGES: Duration = Duration::from_secs(1);
 const HEADERS: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
@@ -179,9 +179,13 @@ impl Rig {
             }
             if started.elapsed() > WARM_UP {
                 let text = format!("the device learned {} of {connections} connections", report.device);
-                let drops: Vec<_> = report.ledger.drops().map(|(r, c)| format!("{r} {}", c.frames)).collect();
-                let drops = drops.join(", ");
-                return Err(Failure::new(format!("{text} in {} s; drops: {drops}", WARM_UP.as_secs())));
+                let punts = report.ledger.punts().map(|(reason, count)| format!("{} {reason}", count.frames));
+                let drops = report.ledger.drops().map(|(reason, count)| format!("{} {reason}", count.frames));
+                let others = punts.chain(drops).collect::<Vec<_>>().join(", ");
+                return Err(Failure::new(format!(
+                    "{text} in {} s; other frames: {others}",
+                    WARM_UP.as_secs()
+                )));
             }
         }
     }

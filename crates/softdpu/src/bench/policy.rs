@@ -47,6 +47,7 @@ pub fn install(device: &mut SoftDevice, sides: [Side; 2], rules: u32) -> Result 
 
 fn entries(sides: [Side; 2], rules: u32) -> Vec<Entry> {
     let mut list = List(Vec::new());
+    let anywhere = prefix(Ipv4Addr::UNSPECIFIED, 0);
     for (port, side) in (0u16..).zip(sides) {
         let (eni, prefix) = (port + 1, side.prefix());
         let mut params = vec![eni.into(), side.mac(), VNET.into(), vnet::FLAG_ANTI_SPOOF];
@@ -54,7 +55,7 @@ fn entries(sides: [Side; 2], rules: u32) -> Vec<Entry> {
         params.resize(4 + 4 * vnet::STAGES, 0);
         list.add(vnet::ENI, 0, 0, vec![FieldMatch::Exact(port.into())], vnet::SET_ENI, params);
         list.add(vnet::SOURCE, eni.into(), 0, vec![prefix], vnet::PERMIT, vec![]);
-        list.add(vnet::ROUTE, eni.into(), 0, vec![FieldMatch::Any], vnet::TO_VNET, vec![VNET.into()]);
+        list.add(vnet::ROUTE, eni.into(), 0, vec![anywhere], vnet::TO_VNET, vec![VNET.into()]);
         list.add(vnet::MAPPING, VNET, 0, vec![prefix], vnet::TO_PORT, vec![port.into(), side.mac()]);
     }
     for group in GROUPS {
