@@ -13,6 +13,7 @@ use functions::conntrack;
 use packet::{ConsumeReason, CreateReason, DropReason, Frame, Ledger, PuntReason};
 use pipeline::connection::{Connections, Handle, State, Tier};
 use pipeline::judge::{Judgement, Step};
+use pipeline::key::FlowKey;
 use pipeline::verdict::{VerdictId, Verdicts};
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use std::sync::mpsc::Receiver;
 /// Frames served in one poll.
 const BUDGET: usize = 64;
 /// Messages that one frame may cause.
-const MESSAGES: usize = 4;
+const MESSAGES: usize = 5;
 /// Frames of a connection between two offers to the device, while its tables stay the same.
 const OFFER_EVERY: u32 = 64;
 /// Time in which a sweep visits every record, ms.
@@ -230,16 +231,32 @@ impl HostPath {
         self.send(ToWorker::Own(Box::new(Owned { key, reverse, port })));
     }
 
+    fn judge(&self, record: u32) -> (Step, Judgement<'static>) {
+        let (full, connection) = (&self.snapshot.host, self.connections.get(record));
+        program::judge_again(full, full, &connection.flows[0].key, connection.cold.port)
+    }
+
+    /// Adds the answers' direction.
+    fn pair(&mut self, record: u32, reverse: &FlowKey) {
+        match self.connections.find(self.connections.hash(reverse), reverse).map(Handle::record) {
+            None => {}
+            // Of a connection whose ENI has left its port the answers are due to nobody.
+            Some(other) if other != record && self.judge(other).0 == Step::Drop(DropReason::NoEni) => {
+                self.end(other);
+            }
+            Some(_) => return,
+        }
+        self.connections.pair(record, reverse);
+    }
+
     /// Judges a connection by the newest snapshot; whether it still stands.
     fn refresh(&mut self, record: u32) -> bool {
-        let connection = self.connections.get(record);
-        let (step, judgement) =
-            program::judge(&self.snapshot.host, &connection.flows[0].key, connection.cold.port, None);
+        let (step, judgement) = self.judge(record);
         if step != Step::Continue {
             self.end(record);
             return false;
         }
-        let moved = judgement.forward.eni != connection.peer_eni();
+        let moved = judgement.forward.eni != self.connections.get(record).peer_eni();
         self.install(record, &judgement);
         if moved {
             self.own(record);
@@ -263,8 +280,8 @@ impl HostPath {
         if old != NO_VERDICT {
             self.verdicts.release(old);
         }
-        if !paired && self.connections.find(self.connections.hash(&reverse), &reverse).is_none() {
-            self.connections.pair(record, &reverse);
+        if !paired {
+            self.pair(record, &reverse);
         }
     }
 
@@ -337,9 +354,7 @@ impl HostPath {
         connection.cold.opened = state.opened;
         connection.flows[0].frames = state.frames;
         let reverse = state.key.reversed(state.forward.eni);
-        if self.connections.find(self.connections.hash(&reverse), &reverse).is_none() {
-            self.connections.pair(record, &reverse);
-        }
+        self.pair(record, &reverse);
     }
 
     /// Ends a connection and tells the worker.

@@ -82,6 +82,15 @@ static STAGES: [&dyn Stage<View>; 7] = [
     &acl::Stage { name: "acl_in", groups: GROUPS_IN, deny: DropReason::AclInDenied },
 ];
 
+/// Judges the key of a connection that was opened at `port` again. One whose ENI has left the port is over; which ENI lives there
+/// is known whatever the device's tables hold.
+pub fn judge_again(view: &View, full: &View, key: &FlowKey, port: u16) -> (Step, Judgement<'static>) {
+    if full.enis.eni(port).is_none_or(|eni| eni.eni != key.eni) {
+        return (Step::Drop(DropReason::NoEni), Judgement::new(*key, port, None));
+    }
+    judge(view, key, port, None)
+}
+
 /// Judges a key whose packets come in at `port`.
 pub fn judge<'t>(
     view: &View,

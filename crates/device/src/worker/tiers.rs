@@ -74,7 +74,8 @@ impl Worker {
 
     pub(super) fn judge(&self, record: u32) -> (Step, Judgement<'static>) {
         let connection = self.connections.get(record);
-        program::judge(&self.snapshot.device, &connection.flows[0].key, connection.cold.port, None)
+        let (key, port) = (&connection.flows[0].key, connection.cold.port);
+        program::judge_again(&self.snapshot.device, &self.snapshot.host, key, port)
     }
 
     /// Writes a verdict into both directions.
@@ -101,7 +102,13 @@ impl Worker {
     }
 
     pub(super) fn pair(&mut self, record: u32, reverse: &FlowKey) {
-        if self.connections.find(self.connections.hash(reverse), reverse).is_none() {
+        let found = self.connections.find(self.connections.hash(reverse), reverse);
+        let free = found.is_none_or(|other| {
+            // Of a connection whose ENI has left its port the answers are due to nobody.
+            let over = self.judge(other.record()).0 == Step::Drop(DropReason::NoEni);
+            other.record() != record && over && self.forget(other.record())
+        });
+        if free {
             self.connections.pair(record, reverse);
         }
     }
