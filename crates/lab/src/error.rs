@@ -77,6 +77,20 @@ pub enum LabError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// A laboratory's description is wrong; one line each, with file, line and column.
+    #[error("{0}")]
+    Topology(String),
+    /// The daemon in the laboratory did not do what it was asked for.
+    #[error("the daemon {what}: {cause}")]
+    Daemon {
+        /// What it did not do.
+        what: String,
+        /// What it said, or its log.
+        cause: String,
+    },
+    /// The user asked the laboratory to end.
+    #[error("stopped")]
+    Stopped,
     /// TAP interfaces can't be made here.
     #[error("no TAP interfaces here (/dev/net/tun: {0}): veth and AF_PACKET ports are used instead")]
     NoTap(io::Error),

@@ -14,6 +14,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod daemon;
 mod error;
 mod exec;
 mod host;
@@ -22,7 +23,9 @@ mod lab;
 #[allow(unsafe_code)]
 mod namespace;
 mod netlink;
+pub mod scenario;
 mod stop;
+pub mod topology;
 pub mod traffic;
 
 pub use error::LabError;

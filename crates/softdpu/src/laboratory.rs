@@ -2,11 +2,18 @@
 
 use crate::args::{Global, LabRunArgs};
 use crate::failure::{Failure, Result};
+use lab::LabError;
+use lab::scenario::RunOptions;
 use std::ffi::OsString;
 
 /// `softdpu lab run`
 pub fn run(args: &LabRunArgs) -> Result<u8> {
-    Err(Failure::new(format!("{}: no scenario", args.directory.display())))
+    let options = RunOptions { keep: args.keep, step: args.step, veth: args.veth };
+    let status = lab::scenario::run(&args.directory, options).map_err(|e| match e {
+        LabError::Topology(_) => Failure::usage(e),
+        _ => Failure::new(e),
+    })?;
+    Ok(u8::try_from(status).unwrap_or(1))
 }
 
 /// `softdpu lab exec`
