@@ -237,7 +237,11 @@ fn routes(random: &mut Random, eni: &Eni) -> Vec<Route> {
         }
     };
     for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
-        let broad = PREFIXES[family(version)][random.below(3) as usize];
+        // No ::/0: it has a second entry, by which IPv4 packets without a route of their own drop as `route_drop`.
+        let broad = match version {
+            IpVersion::Ipv4 => PREFIXES[0][random.below(3) as usize],
+            IpVersion::Ipv6 => PREFIXES[1][random.within(1..=3) as usize],
+        };
         if random.chance(92) {
             add(parse(broad), Some(&eni.vnet));
         }
@@ -247,7 +251,8 @@ fn routes(random: &mut Random, eni: &Eni) -> Vec<Route> {
                 5..=7 => Some(other),
                 _ => None,
             };
-            add(prefix(random, version), to);
+            let narrow = PREFIXES[family(version)][random.within(1..=8) as usize];
+            add(parse(narrow), to);
         }
     }
     routes

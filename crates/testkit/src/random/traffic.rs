@@ -44,7 +44,8 @@ struct Conversation {
     peer: Option<Exit>,
     ends: [End; 2],
     stage: Stage,
-    last: Option<Vec<u8>>,
+    /// The last packet that arrived, and whether it was the peer's.
+    last: Option<(Vec<u8>, bool)>,
 }
 
 /// Conversations that are remembered.
@@ -103,7 +104,7 @@ impl Traffic {
         let Some(conversation) = sent.conversation.and_then(|id| self.conversations.get_mut(&id)) else {
             return;
         };
-        conversation.last = Some(sent.frame.clone());
+        conversation.last = Some((sent.frame.clone(), sent.backward));
         if !sent.backward {
             conversation.peer = Some(exit.clone());
         }
@@ -220,11 +221,9 @@ impl Traffic {
         let live = self.live();
         let id = *live.get(self.random.below(live.len().max(1) as u64) as usize)?;
         let c = self.conversations[&id].clone();
-        let quoted = c.last?;
+        let (quoted, backward) = c.last?;
         let peer = c.peer?;
-        let forward = quoted_source(&quoted) == c.tuple.src;
-        // The packet went forward: its receiver is the peer.
-        let (port, mac, tuple, to) = if forward {
+        let (port, mac, tuple, to) = if !backward {
             (peer.port, peer.mac, c.tuple, c.mac)
         } else {
             (c.port, c.mac, c.tuple.reversed(), peer.mac)
@@ -377,16 +376,6 @@ fn stateless(tuple: &Tuple, payload: &[u8]) -> (Build, What) {
         Upper::EchoRequest(id) => (Build::echo_request(src, dst, id, 1).bytes(payload), What::Opener),
         Upper::EchoReply(id) => (Build::echo_reply(src, dst, id, 1).bytes(payload), What::Follower),
         Upper::None => (Build::other(src, dst, protocol).bytes(payload), What::Opener),
-    }
-}
-
-fn quoted_source(frame: &[u8]) -> IpAddr {
-    let ip = &frame[14..];
-    if ip[0] >> 4 == 4 {
-        Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]).into()
-    } else {
-        let octets: [u8; 16] = ip[8..24].try_into().expect("sixteen bytes");
-        Ipv6Addr::from(octets).into()
     }
 }
 

@@ -6,6 +6,7 @@
 //! change is under way, a packet is judged by the old policy as a whole or by the new one as a whole.
 
 use super::{Exit, Judged, Judgement, Packet, Policy, TCP, Tuple, What, exit};
+use model::Eni;
 use packet::DropReason;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +33,9 @@ pub struct Connection {
     pub eni: String,
     /// The direction in which it was opened.
     pub tuple: Tuple,
+    /// The ENI at its other end when its last packet passed. Where a change of policy puts another ENI there, its answers may be
+    /// taken for something new until the connection is judged again.
+    pub peer: String,
     /// Whether it may be there or not.
     pub doubtful: bool,
     /// Its last packet, ns.
@@ -47,6 +51,8 @@ pub struct Expected {
     pub rules: Vec<String>,
     /// What it means for the connections.
     effect: Effect,
+    /// The ENIs at both ends, as this policy has them.
+    ends: [String; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,19 +158,22 @@ impl Reference {
             What::Error(source) => (packet.tuple.reversed(), Some(source)),
             _ => (packet.tuple, None),
         };
-        let mut fresh = true;
+        let (mut fresh, mut ghost) = (true, false);
         for (index, connection) in self.connections.iter().enumerate() {
             let Some((exit, rules)) = member(policy, connection, &packet.port, &eni.name, &tuple) else {
+                // Until it is noticed that this one ended, its answers may hide those of a new one with the same tuple.
+                ghost |= connection.tuple == tuple.reversed() && connection.doubtful;
                 continue;
             };
-            fresh &= connection.doubtful || now - connection.seen > IDLE;
+            let moved = connection.tuple != tuple && eni.name != connection.peer;
+            fresh &= connection.doubtful || moved || now - connection.seen > IDLE;
             if source.is_some_and(|source| !policy.permits(eni, source)) {
                 add(dropped(DropReason::SpoofedIp, vec![], Effect::Unjudged));
             } else {
-                add(Expected { outcome: Outcome::Delivered(exit), rules, effect: Effect::Known(index) });
+                add(delivered(policy, eni, exit, rules, Effect::Known(index)));
             }
         }
-        if !fresh {
+        if !fresh && !ghost {
             return;
         }
         if let Some(source) = source {
@@ -181,9 +190,7 @@ impl Reference {
             (Judged::Allowed(_), What::Follower) => {
                 dropped(DropReason::IcmpNoConnection, vec![], Effect::Alone)
             }
-            (Judged::Allowed(exit), _) => {
-                Expected { outcome: Outcome::Delivered(exit), rules, effect: Effect::Opens }
-            }
+            (Judged::Allowed(exit), _) => delivered(policy, eni, exit, rules, Effect::Opens),
         });
     }
 
@@ -202,14 +209,16 @@ impl Reference {
         for rule in &first.rules {
             *self.hits.entry(rule.clone()).or_default() += 1;
         }
-        let eni = self.policies.iter().find_map(|p| Some(p.eni_at(&packet.port)?.name.clone()));
         let mut ended = Vec::new();
         for explanation in &explanations {
+            let [sender, receiver] = &explanation.ends;
             match explanation.effect {
                 Effect::Known(index) => {
                     let connection = &mut self.connections[index];
                     connection.doubtful &= !certain || self.policies.len() > 1;
                     connection.seen = now;
+                    let forward = connection.port == packet.port && connection.eni == *sender;
+                    connection.peer.clone_from(if forward { receiver } else { sender });
                 }
                 Effect::Opens => {
                     if certain {
@@ -217,7 +226,8 @@ impl Reference {
                     }
                     self.connections.push(Connection {
                         port: packet.port.clone(),
-                        eni: eni.clone().unwrap_or_default(),
+                        eni: sender.clone(),
+                        peer: receiver.clone(),
                         tuple: packet.tuple,
                         doubtful: !certain || self.policies.len() > 1,
                         seen: now,
@@ -242,7 +252,8 @@ impl Reference {
             _ => packet.tuple,
         };
         let belongs = |c: &Connection| {
-            let opens = c.tuple == tuple && c.port == packet.port;
+            let opener = self.policies[0].eni_at(&c.port).is_some_and(|e| e.name == c.eni);
+            let opens = c.tuple == tuple && c.port == packet.port && opener;
             opens
                 || self.policies.iter().any(|p| {
                     let eni = p.eni_at(&packet.port).map_or("", |e| &e.name);
@@ -254,7 +265,12 @@ impl Reference {
 }
 
 fn dropped(reason: DropReason, rules: Vec<String>, effect: Effect) -> Expected {
-    Expected { outcome: Outcome::Dropped(reason), rules, effect }
+    Expected { outcome: Outcome::Dropped(reason), rules, effect, ends: Default::default() }
+}
+
+fn delivered(policy: &Policy, from: &Eni, exit: Exit, rules: Vec<String>, effect: Effect) -> Expected {
+    let to = policy.eni_at(&exit.port).map_or(String::new(), |eni| eni.name.clone());
+    Expected { outcome: Outcome::Delivered(exit), rules, effect, ends: [from.name.clone(), to] }
 }
 
 /// Where the opener's packets leave, and the rules met, if the policy lets them pass.

@@ -330,9 +330,15 @@ impl Rig {
         if drops.iter().map(|(_, n)| n).sum::<u64>() != missing {
             return Err(format!("{missing} packets did not arrive, and the drops are {drops:?}"));
         }
+        let counted = drops.clone();
         let mut outcomes = Vec::new();
         match explain(&self.reference, sent, &fates, &mut drops, self.stand.now, &mut outcomes) {
-            Some(reference) => self.reference = reference,
+            Some(reference) => {
+                let excused = |d: &(DropReason, u64)| self.reference.tolerated.contains(&d.0);
+                let told_apart = sent.len() == 1 || !counted.iter().any(excused);
+                self.reference = reference;
+                self.reference.exact &= told_apart;
+            }
             None => return Err(self.complain(sent, &fates, &drops)),
         }
         for (packet, outcome) in sent.iter().zip(&outcomes) {
