@@ -3,9 +3,15 @@
 //! A step that finds something else than was expected does not end the scenario; the exit status does tell.
 
 mod carry;
+mod change;
 mod install;
+mod isolate;
 mod law;
+mod measure;
 mod out;
+mod overflow;
+mod policy;
+mod probes;
 mod world;
 
 use crate::error::LabError;
@@ -40,7 +46,7 @@ struct Step {
     run: fn(&mut World) -> Result<(), LabError>,
 }
 
-const STEPS: [Step; 3] = [install::STEP, carry::STEP, law::STEP];
+const STEPS: [Step; 6] = [install::STEP, carry::STEP, isolate::STEP, change::STEP, overflow::STEP, law::STEP];
 
 /// Runs the scenario of a laboratory's directory; exit status 0 if every check held. The caller must be single-threaded.
 ///

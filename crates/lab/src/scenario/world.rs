@@ -142,7 +142,9 @@ impl World {
     pub(crate) fn apply(&mut self, device: &Desired) -> Result<(), LabError> {
         let device = self.kinds.rewrite(device);
         let file = self.write(&device)?;
-        self.daemon()?.apply(text(&device)?, &file.display().to_string())?;
+        let daemon = self.daemon()?;
+        daemon.apply(text(&device)?, &file.display().to_string())?;
+        daemon.wait_settled(self.lab.stop())?;
         if let Some(life) = &mut self.life {
             life.device = device;
         }
