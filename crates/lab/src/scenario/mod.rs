@@ -4,6 +4,7 @@
 
 mod carry;
 mod change;
+mod controller;
 mod install;
 mod isolate;
 mod law;
@@ -12,6 +13,7 @@ mod out;
 mod overflow;
 mod policy;
 mod probes;
+mod reset;
 mod world;
 
 use crate::error::LabError;
@@ -46,7 +48,16 @@ struct Step {
     run: fn(&mut World) -> Result<(), LabError>,
 }
 
-const STEPS: [Step; 6] = [install::STEP, carry::STEP, isolate::STEP, change::STEP, overflow::STEP, law::STEP];
+const STEPS: [Step; 8] = [
+    install::STEP,
+    carry::STEP,
+    isolate::STEP,
+    change::STEP,
+    overflow::STEP,
+    reset::STEP,
+    controller::STEP,
+    law::STEP,
+];
 
 /// Runs the scenario of a laboratory's directory; exit status 0 if every check held. The caller must be single-threaded.
 ///

@@ -7,7 +7,7 @@ use super::world::World;
 use crate::error::LabError;
 use contract::report::{Answer, Query};
 use control::{RuleReport, RuleState};
-use model::{AclAction, AclRule, MissPolicy};
+use model::{AclAction, AclRule, MissPolicy, ResetPolicy};
 use std::collections::BTreeMap;
 
 pub(super) const STEP: Step = Step {
@@ -28,7 +28,8 @@ fn run(world: &mut World) -> Result<(), LabError> {
     let rules: Vec<AclRule> = [policy::allows(), policy::on_top()].concat();
     let probes = policy::probes();
 
-    let unlimited = load(world, "unlimited", MissPolicy::Fallback)?;
+    let unlimited =
+        load(world, "unlimited, miss policy fallback", "unlimited", MissPolicy::Fallback, ResetPolicy::Host)?;
     confirm_all(world, &unlimited);
     let wanted = probes::send(world, "blue-1", "blue-2", &probes)?;
     let right = probes.iter().filter(|p| wanted[p] == fate(allowed(&rules, **p))).count();
@@ -40,7 +41,7 @@ fn run(world: &mut World) -> Result<(), LabError> {
         "blue-2's receivers, echoes at blue-1",
     );
 
-    let tiny = load(world, "tiny", MissPolicy::Fallback)?;
+    let tiny = load(world, "tiny, miss policy fallback", "tiny", MissPolicy::Fallback, ResetPolicy::Host)?;
     states(world, &tiny)?;
     claims(world, &rules, &probes, &tiny);
     let before = world.daemon()?.status()?;
@@ -66,7 +67,7 @@ fn run(world: &mut World) -> Result<(), LabError> {
     );
     replies(world, &got)?;
 
-    let dropping = load(world, "tiny", MissPolicy::Drop)?;
+    let dropping = load(world, "tiny, miss policy drop", "tiny", MissPolicy::Drop, ResetPolicy::Host)?;
     drop_misses(world, &rules, &probes, &dropping)
 }
 
@@ -75,7 +76,7 @@ fn fate(allowed: bool) -> Fate {
 }
 
 /// What the rules of a device were, before and after the second change.
-struct Loaded {
+pub(super) struct Loaded {
     /// States when only the allows were there.
     first: BTreeMap<String, RuleReport>,
     /// States when all are.
@@ -88,8 +89,13 @@ impl Loaded {
         report.is_some_and(|r| matches!(r.state, RuleState::Confirmed | RuleState::Proven))
     }
 
+    /// It is in the device.
+    pub(super) fn is_in_now(&self, rule: &AclRule) -> bool {
+        Self::is_in(&self.all, rule)
+    }
+
     /// It is not in the device for want of room: no entry of it.
-    fn did_not_fit(&self, rule: &AclRule) -> bool {
+    pub(super) fn did_not_fit(&self, rule: &AclRule) -> bool {
         self.all.get(&rule.id).is_some_and(|r| {
             let full = r.reason.as_deref().is_some_and(|reason| reason.starts_with("table_full"));
             r.state == RuleState::Software && full && r.entries.starts_with("0/")
@@ -98,14 +104,21 @@ impl Loaded {
 }
 
 /// Starts a device with the allows, then applies all rules.
-fn load(world: &mut World, profile: &str, miss: MissPolicy) -> Result<Loaded, LabError> {
+pub(super) fn load(
+    world: &mut World,
+    label: &str,
+    profile: &str,
+    miss: MissPolicy,
+    reset: ResetPolicy,
+) -> Result<Loaded, LabError> {
     let base = world.topology.device.clone();
     let with = |rules: Vec<AclRule>| {
         let mut device = policy::device(&base, profile, rules)?;
         device.device.miss_policy = miss;
+        device.device.reset_policy = reset;
         Ok::<_, LabError>(device)
     };
-    world.start(&format!("{profile}, miss policy {miss}"), &with(policy::allows())?)?;
+    world.start(label, &with(policy::allows())?)?;
     let first = reports(world)?;
     world.apply(&with([policy::allows(), policy::on_top()].concat())?)?;
     let all = reports(world)?;
@@ -166,7 +179,7 @@ fn states(world: &mut World, tiny: &Loaded) -> Result<(), LabError> {
         .values()
         .filter(|r| r.reason.as_deref().is_some_and(|x| x.starts_with("blocked_by")))
         .count();
-    let stayed = policy::allows().iter().filter(|r| Loaded::is_in(&tiny.all, r)).count();
+    let stayed = policy::allows().iter().filter(|r| tiny.is_in_now(r)).count();
     let software = tiny.all.values().filter(|r| r.state == RuleState::Software).count();
     world.out.check(
         full > 0 && blocked > 0 && !covered.is_empty() && stayed > 0 && software == full + blocked,
@@ -203,7 +216,7 @@ fn claims(world: &mut World, rules: &[AclRule], probes: &[Probe], tiny: &Loaded)
         denied += 1;
         unfit += usize::from(tiny.did_not_fit(decides));
         above += usize::from(allows.clone().any(|r| Loaded::is_in(&tiny.first, r)));
-        inside += usize::from(allows.any(|r| Loaded::is_in(&tiny.all, r)));
+        inside += usize::from(allows.any(|r| tiny.is_in_now(r)));
     }
     world.out.check(
         denied > 0 && unfit == denied && above == denied && inside * 2 >= denied,
@@ -256,7 +269,7 @@ fn drop_misses(
     loaded: &Loaded,
 ) -> Result<(), LabError> {
     // The device decides a packet if a rule in it matches, and no rule that is not in it comes before.
-    let decides = |p: &Probe| matching(rules, *p).first().is_some_and(|r| Loaded::is_in(&loaded.all, r));
+    let decides = |p: &Probe| matching(rules, *p).first().is_some_and(|r| loaded.is_in_now(r));
     let needing = probes.iter().filter(|p| !decides(p)).count() as u64;
     let before = world.drops()?.of("miss_policy_drop");
     let got = probes::send(world, "blue-1", "blue-2", probes)?;
