@@ -430,10 +430,27 @@ impl Plan {
     }
 
     fn is_blocked(&self, entry: &Entry) -> bool {
+        self.blockers(entry).next().is_some()
+    }
+
+    /// What overrides an entry somewhere and is neither in the device nor covered.
+    fn blockers<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a Entry> {
         let before = self.scopes[&(entry.table, entry.scope)].iter().take_while(|id| **id != entry.id);
         before
             .filter(|id| !self.items[id].is_in() && !self.items[id].is_covered())
-            .any(|id| self.policy.entries[id].overlaps(entry))
+            .map(|id| &self.policy.entries[id])
+            .filter(|other| other.overlaps(entry))
+    }
+
+    /// Why an entry is out, as of now: what it gave way to may have come in since, and something else still block it.
+    fn reason_now(&self, id: &EntryId, reason: &InstallReason) -> InstallReason {
+        let InstallReason::BlockedBy { rule } = reason else { return reason.clone() };
+        let entry = &self.policy.entries[id];
+        if self.blockers(entry).any(|other| other.rule.rule == *rule) {
+            return reason.clone();
+        }
+        let other = self.blockers(entry).next().map(|other| other.rule.rule);
+        InstallReason::BlockedBy { rule: other.unwrap_or(*rule) }
     }
 
     /// Takes punt entries away whose own entry would fit now; that entry is staged in the next round, since it has the same key.
@@ -545,9 +562,9 @@ impl Plan {
 
     /// Where each entry of the policy is: in the device, or out and why, and the punt entry that stands for it.
     pub fn placement(&self) -> BTreeMap<EntryId, Placement> {
-        let place = |item: &Item| Placement {
+        let place = |id: &EntryId, item: &Item| Placement {
             out: match &item.place {
-                Place::Out { reason, .. } => Some(reason.clone()),
+                Place::Out { reason, .. } => Some(self.reason_now(id, reason)),
                 _ => None,
             },
             cover: match item.cover {
@@ -555,7 +572,7 @@ impl Plan {
                 _ => None,
             },
         };
-        self.items.iter().map(|(id, i)| (*id, place(i))).collect()
+        self.items.iter().map(|(id, i)| (*id, place(id, i))).collect()
     }
 }
 

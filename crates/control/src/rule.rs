@@ -78,8 +78,7 @@ pub struct RuleReport {
     pub priority: u32,
     /// Its state.
     pub state: RuleState,
-    /// Why it is in that state: `table_full{table=acl,used=12,limit=12}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why it is in that state: `table_full{table=acl,used=12,limit=12}`; null where the state says it all.
     pub reason: Option<String>,
     /// Frames that the device judged by it.
     pub hits_device: u64,
