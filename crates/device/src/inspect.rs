@@ -13,7 +13,7 @@ use model::MissPolicy;
 use packet::{Count, DropReason, Meta, PuntReason};
 use pipeline::connection::{Connections, Handle, Tier};
 use pipeline::judge::{Hits, Step};
-use pipeline::parse::parse;
+use pipeline::parse::{Class, parse};
 use pipeline::trace::Trace;
 use std::sync::mpsc::Sender;
 
@@ -86,11 +86,12 @@ impl Inspection {
         let (parsed, _) = match self.parse(snapshot) {
             Ok(parsed) => parsed,
             Err(reason) => {
+                self.packet = format!("frame of {} bytes", self.frame.len());
                 self.say("parse", format!("{reason}: {}", reason.meaning()));
                 return self.decide(End::Drop(reason));
             }
         };
-        self.packet = parsed.key.to_string();
+        self.packet = words(&parsed);
         self.say("parse", self.packet.clone());
         match self.walk(&parsed, snapshot, connections, Executor::Device) {
             Ok(end) => self.decide(end),
@@ -140,7 +141,11 @@ impl Inspection {
                 Err(Response::Punt(reason)) => return Err(reason),
                 Err(Response::Answered) => End::Consume("arp_answered"),
             };
-            self.say("neighbor", "asked for the MAC address of a neighbour");
+            let why = match parsed.headers.class {
+                Class::ArpRequest | Class::NeighborSolicitation => "asks for the MAC address of a neighbour",
+                _ => "tells a MAC address; the device takes none from packets",
+            };
+            self.say("neighbor", why);
             return Ok(end);
         }
         let handle = connections.find(connections.hash(&parsed.key), &parsed.key);
@@ -270,6 +275,16 @@ impl Inspection {
         let hits = self.hits.as_slice().iter().map(|&e| EntryId(e)).collect();
         // Who asked may have given up; then nobody is to be told.
         let _ = self.reply.send(Inspected { trace, hits });
+    }
+}
+
+/// A packet in words.
+fn words(parsed: &Parsed) -> String {
+    let key = &parsed.key;
+    match parsed.headers.class {
+        Class::ArpRequest => format!("arp request {} > {}", key.src_ip(), key.dst_ip()),
+        Class::ArpReply => format!("arp reply {} > {}", key.src_ip(), key.dst_ip()),
+        _ => key.to_string(),
     }
 }
 
