@@ -118,12 +118,14 @@ pub fn apply(global: &Global, args: &ApplyArgs) -> Result {
     for warning in &config.warnings {
         eprintln!("{warning}");
     }
+    let run_dir = run_dir(global)?;
+    crate::process::fixed::check(&config, &run_dir)?;
     let text = std::fs::read_to_string(&args.file)
         .map_err(|e| Failure::new(format!("{}: {e}", args.file.display())))?;
     let file = std::path::absolute(&args.file).map_err(Failure::new)?.display().to_string();
     let author = std::env::var("USER").unwrap_or_else(|_| "unknown".into());
     let request = ApiRequest::Apply { text, file, author, dry_run: args.dry_run };
-    match controller(&run_dir(global)?, &request)? {
+    match controller(&run_dir, &request)? {
         ApiAnswer::Plan(changes) => print(global.output, &changes, |c| show::plan(c)),
         ApiAnswer::Applied { revision, verdict } => match verdict {
             control::Verdict::Confirmed => {

@@ -37,11 +37,11 @@ pub fn default_state_dir() -> PathBuf {
     std::env::var_os("XDG_STATE_HOME").map_or_else(home, PathBuf::from).join("softdpu")
 }
 
-/// Makes a directory that only its owner may enter.
-pub fn make_private(dir: &Path) -> Result {
+/// Makes a directory with these rights, unless it is there.
+pub fn make_directory(dir: &Path, mode: u32) -> Result {
     fs::DirBuilder::new()
         .recursive(true)
-        .mode(0o755)
+        .mode(mode)
         .create(dir)
         .map_err(|e| Failure::new(format!("{}: cannot be made: {e}", dir.display())))
 }

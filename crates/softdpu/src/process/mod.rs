@@ -2,6 +2,7 @@
 
 pub mod controller;
 pub mod device;
+pub mod fixed;
 pub mod supervisor;
 
 use crate::failure::{Failure, Result};

@@ -4,10 +4,11 @@
 use crate::args::RunArgs;
 use crate::failure::{Failure, Result};
 use crate::place::{self, Lock, holder};
-use crate::process::{CONTROLLER_LOCK, DEVICE_LOCK, SUPERVISOR_LOCK, load, stop_flag};
+use crate::process::{CONTROLLER_LOCK, DEVICE_LOCK, SUPERVISOR_LOCK, fixed, load, stop_flag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,11 +19,13 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// A process that should end has this long.
 const GRACE: Duration = Duration::from_secs(5);
-/// A device that comes up has this long.
+/// A process that comes up has this long.
 const START: Duration = Duration::from_secs(10);
-/// Restarts within [`RESTART_WINDOW`] before we give up.
+/// Restarts of the device within [`RESTART_WINDOW`] before we give up.
 const RESTARTS: usize = 5;
 const RESTART_WINDOW: Duration = Duration::from_secs(30);
+/// Before the second restart of a controller that lives no longer than that; it doubles with each one.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// A process that is watched: ours, or one that was there.
 struct Watched {
@@ -80,52 +83,71 @@ pub fn main(args: &RunArgs, run_dir: &Path) -> Result {
     for warning in &config.warnings {
         eprintln!("{warning}");
     }
-    place::make_private(run_dir)?;
+    // Anybody may come in to ask; the control sockets are for the owner by their own modes.
+    place::make_directory(run_dir, 0o755)?;
     let state_dir = args.state_dir.clone().unwrap_or_else(place::default_state_dir);
-    place::make_private(&state_dir)?;
+    place::make_directory(&state_dir, 0o700)?;
     let _lock = Lock::take(run_dir, SUPERVISOR_LOCK)?;
     let stop = stop_flag()?;
     let plan = Plan { config: absolute(&args.config)?, run_dir: run_dir.into(), state_dir };
 
-    let mut device = match holder(run_dir, DEVICE_LOCK) {
+    let (mut device, ours) = match holder(run_dir, DEVICE_LOCK) {
         Some(pid) => {
+            let device = Watched::adopt("device", pid)?;
+            fixed::check(&config, run_dir)?;
             println!("adopted the device that was running (process {})", pid.as_raw_nonzero());
-            Watched::adopt("device", pid)?
+            (device, false)
         }
-        None => plan.start_device(&stop)?,
+        None => (plan.start_device(&stop)?, true),
     };
     if let Some(pid) = holder(run_dir, CONTROLLER_LOCK) {
         Watched::adopt("controller", pid)?.end();
     }
-    let mut controller = plan.start_controller(true)?;
+    let mut controller = match plan.start_controller(true).and_then(|c| plan.wait_for(c, "controller", &stop))
+    {
+        Ok(controller) => controller,
+        Err(failure) => {
+            if ours {
+                device.end();
+            }
+            return Err(failure);
+        }
+    };
     println!("softdpu runs, sockets in {}", run_dir.display());
 
     let mut restarts = Vec::new();
+    let (mut started, mut pause) = (Instant::now(), Duration::ZERO);
     let result = loop {
         if stop.load(Relaxed) {
             break Ok(());
         }
         std::thread::sleep(LOOK);
-        let restarted = if device.ended() {
+        if device.ended() {
             eprintln!("the device ended; it is started again");
-            plan.start_device(&stop).map(|new| device = new)
-        } else if controller.ended() {
-            eprintln!("the controller ended; it is started again, traffic goes on");
-            plan.start_controller(false).map(|new| controller = new)
-        } else {
-            continue;
-        };
-        if let Err(failure) = restarted {
-            break Err(failure);
+            match plan.start_device(&stop) {
+                Ok(new) => device = new,
+                Err(failure) => break Err(failure),
+            }
+            restarts.push(Instant::now());
+            restarts.retain(|t| t.elapsed() < RESTART_WINDOW);
+            if restarts.len() > RESTARTS {
+                break Err(Failure::new(format!(
+                    "{} restarts of the device within {} s: given up; the messages above say why",
+                    restarts.len(),
+                    RESTART_WINDOW.as_secs()
+                )));
+            }
         }
-        restarts.push(Instant::now());
-        restarts.retain(|t| t.elapsed() < RESTART_WINDOW);
-        if restarts.len() > RESTARTS {
-            break Err(Failure::new(format!(
-                "{} restarts within {} s: given up; the messages above say why",
-                restarts.len(),
-                RESTART_WINDOW.as_secs()
-            )));
+        // Without a controller the device goes on, so this is never given up.
+        if controller.ended() && started.elapsed() >= pause {
+            eprintln!("the controller ended; it is started again, traffic goes on");
+            let lived = started.elapsed() > RESTART_WINDOW;
+            pause = if lived { Duration::ZERO } else { (2 * pause).clamp(PAUSE, RESTART_WINDOW) };
+            started = Instant::now();
+            match plan.start_controller(false) {
+                Ok(new) => controller = new,
+                Err(failure) => eprintln!("{}", failure.message),
+            }
         }
     };
     controller.end();
@@ -149,21 +171,32 @@ impl Plan {
 
     /// Starts the device and waits until it answers.
     fn start_device(&self, stop: &AtomicBool) -> Result<Watched> {
-        let mut device = Watched::start("device", self.command("device")?)?;
+        let device = Watched::start("device", self.command("device")?)?;
+        self.wait_for(device, "query", stop)
+    }
+
+    /// Waits until a process answers at its socket; one that does not is ended.
+    fn wait_for(&self, mut process: Watched, socket: &str, stop: &AtomicBool) -> Result<Watched> {
         let start = Instant::now();
-        let socket = self.run_dir.join("query.sock");
-        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
-            if device.ended() {
+        let socket = self.run_dir.join(socket).with_extension("sock");
+        while UnixStream::connect(&socket).is_err() {
+            if process.ended() {
                 // It has said why.
                 return Err(Failure { message: String::new(), status: 1 });
             }
-            if start.elapsed() > START || stop.load(Relaxed) {
-                device.end();
-                return Err(Failure::new(format!("the device did not come up within {} s", START.as_secs())));
-            }
-            std::thread::sleep(Duration::from_millis(5));
+            let why = match stop.load(Relaxed) {
+                true => "was told to stop before it came up".to_owned(),
+                false if start.elapsed() > START => format!("did not come up within {} s", START.as_secs()),
+                false => {
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+            };
+            let name = process.name;
+            process.end();
+            return Err(Failure::new(format!("the {name} {why}")));
         }
-        Ok(device)
+        Ok(process)
     }
 
     fn start_controller(&self, apply: bool) -> Result<Watched> {
