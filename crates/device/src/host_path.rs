@@ -151,22 +151,20 @@ impl HostPath {
         match self.connections.find(hash, &parsed.key) {
             Some(handle) => self.known(frame, &parsed, handle, tag),
             None if !is_first(reason) => self.send(ToWorker::Again { frame, tag }),
-            None if parsed.kind == Kind::Error => {
-                let why = match self.error_source(&frame, &parsed) {
-                    Step::Drop(why) => why,
-                    _ => DropReason::IcmpErrorNoConnection,
-                };
-                self.drop(frame, why, tag, false);
-            }
+            None if parsed.kind == Kind::Error => self.stray_error(frame, &parsed, tag),
             None => self.first(frame, &parsed, tag),
         }
     }
 
     fn known(&mut self, frame: Frame, parsed: &Parsed, handle: Handle, tag: Tag) {
         let record = handle.record();
-        if self.connections.get(record).flows[handle.dir()].stamp != self.stamp && !self.refresh(record) {
+        let fresh = self.connections.get(record).flows[handle.dir()].stamp == self.stamp;
+        // It may lead elsewhere by now, and this be an answer from where it led before.
+        let stands =
+            fresh || self.refresh(record) && self.connections.is_of(record, handle.dir(), &parsed.key);
+        if !stands {
             return if parsed.kind == Kind::Error {
-                self.drop(frame, DropReason::IcmpErrorNoConnection, tag, false)
+                self.stray_error(frame, parsed, tag)
             } else {
                 self.first(frame, parsed, tag)
             };
@@ -190,6 +188,15 @@ impl HostPath {
             }
             Err(why) => self.drop(frame, why, tag, false),
         }
+    }
+
+    /// An ICMP error about no connection on record.
+    fn stray_error(&mut self, frame: Frame, parsed: &Parsed, tag: Tag) {
+        let why = match self.error_source(&frame, parsed) {
+            Step::Drop(why) => why,
+            _ => DropReason::IcmpErrorNoConnection,
+        };
+        self.drop(frame, why, tag, false);
     }
 
     /// A packet of no connection: judged by the full policy.
@@ -239,14 +246,15 @@ impl HostPath {
     /// Adds the answers' direction.
     fn pair(&mut self, record: u32, reverse: &FlowKey) {
         match self.connections.find(self.connections.hash(reverse), reverse).map(Handle::record) {
-            None => {}
+            None => self.connections.pair(record, reverse),
+            Some(other) if other == record => {}
             // Of a connection whose ENI has left its port the answers are due to nobody.
-            Some(other) if other != record && self.judge(other).0 == Step::Drop(DropReason::NoEni) => {
+            Some(other) if self.judge(other).0 == Step::Drop(DropReason::NoEni) => {
                 self.end(other);
+                self.connections.pair(record, reverse);
             }
-            Some(_) => return,
+            Some(_) => self.connections.unpair(record),
         }
-        self.connections.pair(record, reverse);
     }
 
     /// Judges a connection by the newest snapshot; whether it still stands.

@@ -73,7 +73,7 @@ pub struct Worker {
     outbox: Vec<Option<Producer<Frame>>>,
     asks: Receiver<Ask>,
     batch: Batch,
-    slots: Box<[Option<Slot>; BATCH]>,
+    slots: Box<[Option<Slot>]>,
     now: u64,
     now_ms: u32,
     sweep: u32,
@@ -223,17 +223,19 @@ impl Worker {
     /// The passes over a batch.
     fn batch(&mut self, origin: Origin) {
         let mut batch = std::mem::take(&mut self.batch);
+        let mut slots = std::mem::take(&mut self.slots);
         for slot in 0..batch.len() {
-            self.slots[slot] = self.first_pass(&mut batch, slot, origin);
+            slots[slot] = self.first_pass(&mut batch, slot, origin);
         }
         self.stopwatch.lap(Stage::Parse);
         for slot in 0..batch.len() {
-            if let Some(found) = self.slots[slot]
+            if let Some(found) = &slots[slot]
                 && let Some(frame) = batch.take(slot)
             {
-                self.decide(frame, &found, origin);
+                self.decide(frame, found, origin);
             }
         }
+        self.slots = slots;
         batch.finish();
         self.batch = batch;
         self.stopwatch.lap(Stage::Decide);
@@ -255,17 +257,17 @@ impl Worker {
             Origin::Worker => self.ledger.entered.worker += count,
             Origin::Again => self.ledger.entered.host_path += count,
         }
-        let parsed = match looked {
+        let parsed = match &looked {
             Ok(parsed) => parsed,
             Err(reason) => {
                 let frame = batch.take(slot)?;
-                self.drop(frame, reason);
+                self.drop(frame, *reason);
                 return None;
             }
         };
         if parsed.kind == Kind::Neighbor {
             let frame = batch.take(slot)?;
-            self.neighbor(frame, &parsed);
+            self.neighbor(frame, parsed);
             return None;
         }
         if self.shared.config.workers > 1 && origin == Origin::Port {
@@ -278,7 +280,7 @@ impl Worker {
         }
         let hash = self.connections.hash(&parsed.key);
         self.connections.prefetch(hash);
-        Some(Slot { parsed, hash })
+        Some(Slot { parsed: *parsed, hash })
     }
 
     fn hand_over(&mut self, frame: Frame, to: usize) {
@@ -309,7 +311,9 @@ impl Worker {
         let record = handle.record();
         if self.connections.get(record).flows[handle.dir()].stamp != self.stamp {
             match self.refresh(record, origin) {
-                Refreshed::Good => {}
+                Refreshed::Good if self.connections.is_of(record, handle.dir(), &parsed.key) => {}
+                // It leads elsewhere by now, and this was an answer from where it led before.
+                Refreshed::Good => return self.again(frame, parsed),
                 Refreshed::Gone => return self.again(frame, parsed),
                 Refreshed::Drop(reason) => return self.drop(frame, reason),
                 Refreshed::Punt(reason) => return self.punt(frame, reason, record),
@@ -322,8 +326,8 @@ impl Worker {
                 Step::Drop(reason) => return self.drop(frame, reason),
                 Step::Punt(reason) => {
                     return match self.to_host_path(record, reason) {
-                        Refreshed::Punt(reason) => self.punt(frame, reason, record),
-                        _ => self.drop(frame, DropReason::HostPathOverCapacity),
+                        Ok(()) => self.punt(frame, reason, record),
+                        Err(refusal) => self.drop(frame, refusal),
                     };
                 }
             }

@@ -290,16 +290,25 @@ impl Connections {
 
     /// Adds the answers' direction, whose packets have `key`.
     pub fn pair(&mut self, record: u32, key: &FlowKey) {
-        if self.get(record).cold.paired {
-            self.unpair(record);
-        }
+        self.unpair(record);
         let c = self.get_mut(record);
         c.flows[1].key = *key;
         c.cold.paired = true;
         self.add(Handle::new(record, 1));
     }
 
-    fn unpair(&mut self, record: u32) {
+    /// Whether packets with this key are of this direction of a record.
+    #[inline]
+    pub fn is_of(&self, record: u32, dir: usize, key: &FlowKey) -> bool {
+        let connection = self.get(record);
+        (dir == 0 || connection.cold.paired) && connection.flows[dir].key == *key
+    }
+
+    /// Takes the answers' direction away, if there is one.
+    pub fn unpair(&mut self, record: u32) {
+        if !self.get(record).cold.paired {
+            return;
+        }
         let key = self.get(record).flows[1].key;
         self.index.remove(key.table_hash(self.seed), Handle::new(record, 1).0);
         self.get_mut(record).cold.paired = false;
@@ -317,9 +326,7 @@ impl Connections {
 
     /// Ends a record.
     pub fn remove(&mut self, record: u32) {
-        if self.get(record).cold.paired {
-            self.unpair(record);
-        }
+        self.unpair(record);
         let key = self.get(record).flows[0].key;
         self.index.remove(key.table_hash(self.seed), Handle::new(record, 0).0);
         self.get_mut(record).cold.used = false;

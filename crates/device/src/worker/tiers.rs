@@ -15,7 +15,6 @@ impl Worker {
                     self.send(frame, port);
                 }
                 ToWorker::Again { frame, tag } => {
-                    self.disowned(tag);
                     self.landed(tag);
                     if self.batch.push(frame).is_ok() {
                         self.batch(Origin::Again);
@@ -37,6 +36,14 @@ impl Worker {
             // The host path has disowned it: a packet may only open it anew. Else two of them could keep a marker, which
             // stays while one is under way, alive for ever.
             Tier::Host if cold.ended => return Refreshed::Punt(PuntReason::TableMiss),
+            // Nor does it know this one, unless it was given to it meanwhile.
+            Tier::Host if origin == Origin::Again && !cold.adopted => {
+                return if self.forget(record) {
+                    Refreshed::Gone
+                } else {
+                    Refreshed::Punt(PuntReason::TableMiss)
+                };
+            }
             Tier::Host => return Refreshed::Punt(PuntReason::HostOwned),
             Tier::Pending if cold.in_flight > 0 && origin != Origin::Again => {
                 return Refreshed::Punt(PuntReason::Pending);
@@ -58,12 +65,12 @@ impl Worker {
                     Refreshed::Punt(PuntReason::HostOwned)
                 };
             }
-            Step::Punt(reason) => return self.to_host_path(record, reason),
+            Step::Punt(reason) => return self.handed(record, reason),
         }
         let generation = self.snapshot.generation.0 as u16;
         if self.connections.get(record).cold.generation != generation {
             if !self.snapshot.flows.reserve(self.now) {
-                return self.to_host_path(record, PuntReason::FlowTableFull);
+                return self.handed(record, PuntReason::FlowTableFull);
             }
             self.device_tier += 1;
             self.connections.get_mut(record).cold.generation = generation;
@@ -101,28 +108,36 @@ impl Worker {
         }
     }
 
+    /// Adds the answers' direction.
     pub(super) fn pair(&mut self, record: u32, reverse: &FlowKey) {
-        let found = self.connections.find(self.connections.hash(reverse), reverse);
-        let free = found.is_none_or(|other| {
+        match self.connections.find(self.connections.hash(reverse), reverse).map(Handle::record) {
+            None => self.connections.pair(record, reverse),
+            Some(other) if other == record => {}
             // Of a connection whose ENI has left its port the answers are due to nobody.
-            let over = self.judge(other.record()).0 == Step::Drop(DropReason::NoEni);
-            other.record() != record && over && self.forget(other.record())
-        });
-        if free {
-            self.connections.pair(record, reverse);
+            Some(other) if self.judge(other).0 == Step::Drop(DropReason::NoEni) && self.forget(other) => {
+                self.connections.pair(record, reverse);
+            }
+            Some(_) => self.connections.unpair(record),
         }
     }
 
-    /// The device cannot decide this connection any more.
-    pub(super) fn to_host_path(&mut self, record: u32, reason: PuntReason) -> Refreshed {
+    fn handed(&mut self, record: u32, reason: PuntReason) -> Refreshed {
+        match self.to_host_path(record, reason) {
+            Ok(()) => Refreshed::Punt(reason),
+            Err(refusal) => Refreshed::Drop(refusal),
+        }
+    }
+
+    /// Gives a connection that the device cannot decide any more to the host path, or says why its packet is dropped.
+    pub(super) fn to_host_path(&mut self, record: u32, reason: PuntReason) -> Result<(), DropReason> {
         if self.shared.config.miss_policy == MissPolicy::Drop && reason != PuntReason::NotArmed {
-            return Refreshed::Drop(DropReason::MissPolicyDrop);
+            return Err(DropReason::MissPolicyDrop);
         }
         if self.to_host.slots() < 2 {
-            return Refreshed::Drop(DropReason::HostPathOverCapacity);
+            return Err(DropReason::HostPathOverCapacity);
         }
         self.adopt(record);
-        Refreshed::Punt(reason)
+        Ok(())
     }
 
     /// Gives a connection to the host path; the record stays as a marker.
@@ -185,14 +200,6 @@ impl Worker {
         cold.in_flight -= 1;
         if cold.ended && cold.in_flight == 0 {
             self.forget(tag);
-        }
-    }
-
-    /// The host path says that a connection is not its own. Unless it was given to it meanwhile, the marker is void.
-    pub(super) fn disowned(&mut self, tag: Tag) {
-        if tag != NO_TAG {
-            let cold = &mut self.connections.get_mut(tag).cold;
-            cold.ended |= cold.tier == Tier::Host && !cold.adopted;
         }
     }
 
