@@ -266,7 +266,8 @@ impl Policy {
         if eni.anti_spoof && !honest {
             return Neighbor::Denied(DropReason::SpoofedArp);
         }
-        if claimed.1.is_none() {
+        // A probe for duplicates, or an announcement.
+        if claimed.1.is_none_or(|sender| sender == target) {
             return Neighbor::Ignored;
         }
         match self.owner(&eni.vnet, target, None) {

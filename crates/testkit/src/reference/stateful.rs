@@ -33,9 +33,12 @@ pub struct Connection {
     pub eni: String,
     /// The direction in which it was opened.
     pub tuple: Tuple,
-    /// The ENI at its other end when its last packet passed. Where a change of policy puts another ENI there, its answers may be
+    /// The ENI at its other end when its last packet passed, empty if that is not known. Where a change of policy puts another ENI there, its answers may be
     /// taken for something new until the connection is judged again.
     pub peer: String,
+    /// Whether there was another one with the same tuple when it was opened, from another ENI, as happens between VNETs with the
+    /// same addresses: nobody can say whose the answers are.
+    pub hidden: bool,
     /// Whether it may be there or not.
     pub doubtful: bool,
     /// Its last packet, ns.
@@ -165,7 +168,8 @@ impl Reference {
                 ghost |= connection.tuple == tuple.reversed() && connection.doubtful;
                 continue;
             };
-            let moved = connection.tuple != tuple && eni.name != connection.peer;
+            let answer = connection.port != packet.port || connection.eni != eni.name;
+            let moved = answer && (eni.name != connection.peer || connection.hidden);
             fresh &= connection.doubtful || moved || now - connection.seen > IDLE;
             if source.is_some_and(|source| !policy.permits(eni, source)) {
                 add(dropped(DropReason::SpoofedIp, vec![], Effect::Unjudged));
@@ -219,12 +223,18 @@ impl Reference {
                     connection.seen = now;
                     let forward = connection.port == packet.port && connection.eni == *sender;
                     connection.peer.clone_from(if forward { receiver } else { sender });
+                    if explanations.iter().any(|e| e.ends != explanation.ends) {
+                        connection.peer.clear();
+                    }
                 }
                 Effect::Opens => {
                     if certain {
-                        ended.extend(self.of(packet));
+                        ended.extend(self.disproved(packet));
                     }
+                    let same = |c: &Connection| c.tuple == packet.tuple || c.tuple == packet.tuple.reversed();
+                    let hidden = self.connections.iter().any(same);
                     self.connections.push(Connection {
+                        hidden,
                         port: packet.port.clone(),
                         eni: sender.clone(),
                         peer: receiver.clone(),
@@ -233,7 +243,7 @@ impl Reference {
                         seen: now,
                     });
                 }
-                Effect::Alone if certain && self.policies.len() == 1 => ended.extend(self.of(packet)),
+                Effect::Alone if certain && self.policies.len() == 1 => ended.extend(self.disproved(packet)),
                 Effect::Alone | Effect::Unjudged => {}
             }
         }
@@ -245,22 +255,20 @@ impl Reference {
         Ok(())
     }
 
-    /// Connections that a packet would belong to if they were there.
-    fn of(&self, packet: &Packet) -> Vec<usize> {
+    /// Doubtful connections that are not there if a packet was not taken as theirs.
+    fn disproved(&self, packet: &Packet) -> Vec<usize> {
         let tuple = match packet.what {
             What::Error(_) => packet.tuple.reversed(),
             _ => packet.tuple,
         };
-        let belongs = |c: &Connection| {
-            let opener = self.policies[0].eni_at(&c.port).is_some_and(|e| e.name == c.eni);
-            let opens = c.tuple == tuple && c.port == packet.port && opener;
-            opens
-                || self.policies.iter().any(|p| {
-                    let eni = p.eni_at(&packet.port).map_or("", |e| &e.name);
-                    member(p, c, &packet.port, eni, &tuple).is_some()
-                })
+        let eni = self.policies[0].eni_at(&packet.port).map_or("", |e| &e.name);
+        let disproved = |c: &Connection| {
+            let forward = c.tuple == tuple && c.port == packet.port && c.eni == eni;
+            let backward = c.tuple == tuple.reversed() && c.peer == eni && !c.hidden;
+            c.doubtful
+                && (forward || backward && member(&self.policies[0], c, &packet.port, eni, &tuple).is_some())
         };
-        (0..self.connections.len()).filter(|&i| belongs(&self.connections[i])).collect()
+        (0..self.connections.len()).filter(|&i| disproved(&self.connections[i])).collect()
     }
 }
 
