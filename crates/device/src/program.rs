@@ -149,7 +149,7 @@ pub fn asked(view: &View, eni: &eni::Eni, frame: &[u8], headers: &Headers) -> Re
         if claimed.is_some_and(|mac| mac != eni.mac) {
             return Err(Response::Drop(DropReason::SpoofedArp));
         }
-        if !unspecified {
+        if !unspecified && !link_local(sender) {
             match view.sources.permits(eni.eni, sender) {
                 Step::Continue => {}
                 Step::Drop(_) => return Err(Response::Drop(DropReason::SpoofedArp)),
@@ -167,6 +167,12 @@ pub fn asked(view: &View, eni: &eni::Eni, frame: &[u8], headers: &Headers) -> Re
         Err(Step::Punt(_)) => Err(Response::Punt(punt)),
         Err(_) => Err(Response::Drop(unknown)),
     }
+}
+
+/// Whether an address is of fe80::/10 (RFC 4291, 2.5.6). Every interface has one, and hosts probe their neighbours from it (RFC 4861,
+/// 7.2.2); what it asks never leaves the device.
+fn link_local(address: u128) -> bool {
+    address >> 118 == 0xfe80 >> 6
 }
 
 fn is_arp(headers: &Headers) -> bool {
