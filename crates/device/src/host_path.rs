@@ -240,7 +240,7 @@ impl HostPath {
 
     fn judge(&self, record: u32) -> (Step, Judgement<'static>) {
         let (full, connection) = (&self.snapshot.host, self.connections.get(record));
-        program::judge_again(full, full, &connection.flows[0].key, connection.cold.port)
+        program::judge_again(full, full, &connection.flows[0].key, connection.cold.port, None)
     }
 
     /// Adds the answers' direction.

@@ -2,7 +2,7 @@
 //! packet would be changed or a connection made.
 
 use crate::parsed::{self, Kind, Parsed, addresses};
-use crate::program::{self, Response};
+use crate::program::{self, Response, View};
 use crate::report;
 use crate::shared::{PortDescription, Snapshot};
 use crate::worker::answered;
@@ -11,8 +11,9 @@ use contract::{EntryId, Version};
 use functions::conntrack;
 use model::MissPolicy;
 use packet::{Count, DropReason, Meta, PuntReason};
-use pipeline::connection::{Connections, Handle, Tier};
+use pipeline::connection::{Connections, Handle, Tier, Track};
 use pipeline::judge::{Hits, Step};
+use pipeline::key::FlowKey;
 use pipeline::parse::{Class, parse};
 use pipeline::trace::Trace;
 use std::sync::mpsc::Sender;
@@ -33,6 +34,25 @@ pub struct Inspected {
     pub hits: Vec<EntryId>,
 }
 
+/// A connection that a packet belongs to.
+#[derive(Clone, Copy)]
+struct Known {
+    opener: FlowKey,
+    port: u16,
+    track: Track,
+    dir: usize,
+    tier: Tier,
+}
+
+impl Known {
+    fn new(connections: &Connections, handle: Handle) -> Known {
+        let connection = connections.get(handle.record());
+        let cold = connection.cold;
+        let opener = connection.flows[0].key;
+        Known { opener, port: cold.port, track: cold.track, dir: handle.dir(), tier: cold.tier }
+    }
+}
+
 /// A packet to be looked at.
 pub struct Inspection {
     port: u16,
@@ -45,6 +65,7 @@ pub struct Inspection {
     steps: Vec<TraceStep>,
     executor: Executor,
     state: &'static str,
+    handed_on: Option<Known>,
     version: Version,
     end: End,
     reply: Sender<Inspected>,
@@ -62,6 +83,7 @@ impl Inspection {
             steps: Vec::new(),
             executor: Executor::Device,
             state: "none",
+            handed_on: None,
             version: Version(0),
             end: End::Drop(DropReason::HostPathOverCapacity),
             reply,
@@ -148,15 +170,25 @@ impl Inspection {
             self.say("neighbor", why);
             return Ok(end);
         }
-        let handle = connections.find(connections.hash(&parsed.key), &parsed.key);
-        if let Some(handle) = handle {
-            return self.known(parsed, snapshot, connections, handle, executor);
+        let found = connections.find(connections.hash(&parsed.key), &parsed.key);
+        let found = found.map(|handle| Known::new(connections, handle)).or(self.handed_on.take());
+        if let Some(known) = found {
+            return self.known(parsed, snapshot, known, executor);
         }
         self.say("flow_table", "no record");
+        self.first(parsed, view, snapshot, executor)
+    }
+
+    /// The way of a packet of no connection.
+    fn first(
+        &mut self,
+        parsed: &Parsed,
+        view: &View,
+        snapshot: &Snapshot,
+        executor: Executor,
+    ) -> Result<End, PuntReason> {
         if parsed.kind == Kind::Error {
-            let (source, _) = addresses(&self.frame, &parsed.headers);
-            let eni = snapshot.host.enis.eni(self.port).ok_or(PuntReason::TableMiss)?;
-            return match program::error_source(view, eni, source) {
+            return match self.error_source(parsed, view, snapshot) {
                 Step::Continue => Ok(End::Drop(DropReason::IcmpErrorNoConnection)),
                 Step::Drop(reason) => Ok(End::Drop(reason)),
                 Step::Punt(reason) => Err(reason),
@@ -192,42 +224,62 @@ impl Inspection {
         &mut self,
         parsed: &Parsed,
         snapshot: &Snapshot,
-        connections: &Connections,
-        handle: Handle,
+        known: Known,
         executor: Executor,
     ) -> Result<End, PuntReason> {
-        let connection = connections.get(handle.record());
-        let tier = connection.cold.tier;
+        let Known { opener, port, mut track, dir, tier } = known;
         self.state = report::tier(tier);
-        let direction = ["the opener's", "the answering"][handle.dir()];
-        self.say(
-            "flow_table",
-            format!("hit: {direction} direction of {}, tier {}", connection.flows[0].key, self.state),
-        );
+        let direction = ["the opener's", "the answering"][dir];
+        self.say("flow_table", format!("hit: {direction} direction of {opener}, tier {}", self.state));
         let view = match executor {
             Executor::Device if tier == Tier::Host => return Err(PuntReason::HostOwned),
             Executor::Device => &snapshot.device,
             Executor::HostPath => &snapshot.host,
         };
         let mut trace = Trace::default();
-        let (step, judgement) =
-            program::judge(view, &connection.flows[0].key, connection.cold.port, Some(&mut trace));
+        let (step, judgement) = program::judge_again(view, &snapshot.host, &opener, port, Some(&mut trace));
         let (hits, ways) = (judgement.hits, [judgement.forward, judgement.backward]);
         self.add(trace, executor);
         match step {
-            Step::Continue => {}
-            Step::Drop(reason) => return Ok(End::Drop(reason)),
-            Step::Punt(reason) => return Err(reason),
+            Step::Continue if dir == 0 || parsed.key == opener.reversed(ways[0].eni) => {}
+            Step::Continue => {
+                self.say("flow_table", "the connection leads elsewhere by now, this is none of its answers");
+                return self.first(parsed, view, snapshot, executor);
+            }
+            Step::Drop(DropReason::NotArmed) => return Ok(End::Drop(DropReason::NotArmed)),
+            Step::Drop(reason) => {
+                self.say("flow_table", format!("the connection ends: {}", reason.meaning()));
+                return self.first(parsed, view, snapshot, executor);
+            }
+            Step::Punt(reason) => {
+                // The host path would get the connection before the packet.
+                self.handed_on = Some(known);
+                return Err(reason);
+            }
+        }
+        if parsed.kind == Kind::Error {
+            match self.error_source(parsed, view, snapshot) {
+                Step::Continue => {}
+                Step::Drop(reason) => return Ok(End::Drop(reason)),
+                Step::Punt(reason) => return Err(reason),
+            }
         }
         self.hits = hits;
-        let mut track = connection.cold.track;
         if parsed.kind == Kind::Flow
-            && let Err(reason) = conntrack::packet(&mut track, handle.dir(), &parsed.headers)
+            && let Err(reason) = conntrack::packet(&mut track, dir, &parsed.headers)
         {
             self.say("conntrack", reason.meaning());
             return Ok(End::Drop(reason));
         }
-        Ok(End::Forward(ways[handle.dir()].port))
+        Ok(End::Forward(ways[dir].port))
+    }
+
+    fn error_source(&self, parsed: &Parsed, view: &View, snapshot: &Snapshot) -> Step {
+        let (source, _) = addresses(&self.frame, &parsed.headers);
+        match snapshot.host.enis.eni(self.port) {
+            Some(eni) => program::error_source(view, eni, source),
+            None => Step::Punt(PuntReason::TableMiss),
+        }
     }
 
     fn add(&mut self, trace: Trace, executor: Executor) {

@@ -84,11 +84,19 @@ static STAGES: [&dyn Stage<View>; 7] = [
 
 /// Judges the key of a connection that was opened at `port` again. One whose ENI has left the port is over; which ENI lives there
 /// is known whatever the device's tables hold.
-pub fn judge_again(view: &View, full: &View, key: &FlowKey, port: u16) -> (Step, Judgement<'static>) {
+pub fn judge_again<'t>(
+    view: &View,
+    full: &View,
+    key: &FlowKey,
+    port: u16,
+    trace: Option<&'t mut Trace>,
+) -> (Step, Judgement<'t>) {
     if full.enis.eni(port).is_none_or(|eni| eni.eni != key.eni) {
-        return (Step::Drop(DropReason::NoEni), Judgement::new(*key, port, None));
+        let mut judgement = Judgement::new(*key, port, trace);
+        judgement.note("eni_in", None, || format!("ENI {} is no longer on port {port}", key.eni));
+        return (Step::Drop(DropReason::NoEni), judgement);
     }
-    judge(view, key, port, None)
+    judge(view, key, port, trace)
 }
 
 /// Judges a key whose packets come in at `port`.

@@ -82,7 +82,7 @@ impl Worker {
     pub(super) fn judge(&self, record: u32) -> (Step, Judgement<'static>) {
         let connection = self.connections.get(record);
         let (key, port) = (&connection.flows[0].key, connection.cold.port);
-        program::judge_again(&self.snapshot.device, &self.snapshot.host, key, port)
+        program::judge_again(&self.snapshot.device, &self.snapshot.host, key, port, None)
     }
 
     /// Writes a verdict into both directions.
