@@ -89,27 +89,25 @@ impl Reference {
         Reference { policies: vec![Arc::new(policy)], exact: true, ..Reference::default() }
     }
 
-    /// A change to this policy is under way.
+    /// A change to this policy is under way; there may be several, one after the other.
     pub fn change(&mut self, policy: Policy) {
-        self.policies.truncate(1);
         self.policies.push(Arc::new(policy));
         self.doubt();
     }
 
-    /// The change under way is in force, or is not going to be.
-    pub fn changed(&mut self, done: bool) {
-        if self.policies.len() == 2 {
-            self.policies.remove(usize::from(!done));
-        }
+    /// The policy at this place of [`policies`](Self::policies) is in force, and none before it any more.
+    pub fn in_force(&mut self, place: usize) {
+        self.policies.drain(..place);
         self.doubt();
     }
 
-    /// Whether a change is under way.
-    pub fn is_changing(&self) -> bool {
-        self.policies.len() > 1
+    /// The change at this place of [`policies`](Self::policies) is not going to be.
+    pub fn withdrawn(&mut self, place: usize) {
+        self.policies.remove(place);
+        self.doubt();
     }
 
-    /// The policy in force; while a change is under way, the old one and the new one.
+    /// The policy in force, and those that may be in its place already.
     pub fn policies(&self) -> &[Arc<Policy>] {
         &self.policies
     }

@@ -236,12 +236,12 @@ fn a_change_is_old_or_new_and_ends_what_it_denies() {
     denied.routes.retain(|r| r.eni != "ea");
     reference.change(Policy::new(&denied));
     assert_eq!(reference.expect(&query, 0).len(), 3, "as known, as new, and as denied");
-    reference.changed(true);
+    reference.in_force(1);
     assert_eq!(only(&reference, &query), "no_route");
     reference.observe(&query, &Outcome::Dropped(DropReason::NoRoute), 0).unwrap();
     assert!(reference.connections().is_empty());
     reference.change(Policy::new(&plain()));
-    reference.changed(false);
+    reference.withdrawn(1);
     assert_eq!(only(&reference, &query), "no_route", "refused: the old one stays");
 }
 

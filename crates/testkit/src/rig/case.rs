@@ -126,7 +126,7 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
     }
 }
 
-fn course(rig: &mut Rig, random: &mut Random, mut desired: Desired) -> Result<Summary, String> {
+fn course(rig: &mut Rig, random: &mut Random, desired: Desired) -> Result<Summary, String> {
     let mut compared = 0;
     storm(rig, random);
     rig.apply(&desired)?;
@@ -136,13 +136,18 @@ fn course(rig: &mut Rig, random: &mut Random, mut desired: Desired) -> Result<Su
     while rounds > 0 || rig.packets < PACKETS || rig.line.faults == 0 {
         rounds = rounds.saturating_sub(1);
         storm(rig, random);
+        let complete = std::mem::take(&mut rig.complete);
         match random.below(10) {
             0..=4 => {
-                desired = changed(rig, random)?;
+                let desired = changed(rig, random)?;
                 rig.apply(&desired)?;
                 if random.chance(20) {
                     rig.pass(random.below(20 * MS));
                     rig.restart_controller()?;
+                } else if random.chance(25) {
+                    rig.pass(random.below(8 * MS));
+                    let desired = changed(rig, random)?;
+                    rig.apply(&desired)?;
                 }
             }
             5 => {
@@ -152,8 +157,13 @@ fn course(rig: &mut Rig, random: &mut Random, mut desired: Desired) -> Result<Su
             6 | 7 => rig.reset_device(),
             8 => rig.restart_controller()?,
             _ => {
+                calm(rig);
                 rig.pass(2_500 * MS);
                 rig.note(|| "time passes".into());
+                // Every connection was judged again by then, at least where the device needed nobody's help for it.
+                if complete && rig.controller.is_settled() {
+                    rig.reference.judged_again();
+                }
             }
         }
         settle_under_traffic(rig, random)?;
@@ -179,6 +189,7 @@ fn storm(rig: &mut Rig, random: &mut Random) {
         |most: u64, chance: u64| if random.chance(chance) { random.within(1..=most) } else { 0 };
     rig.line.weather = Weather {
         refused: percent(20, 50),
+        rejected: percent(2, 25),
         lost: percent(2, 25),
         unanswered: percent(2, 25),
         twice: percent(10, 40),
@@ -215,7 +226,7 @@ fn settle_under_traffic(rig: &mut Rig, random: &mut Random) -> Result<(), String
     let storm_ends = rig.stand.now + STORM;
     let mut left = 40;
     while rig.stand.now < storm_ends && left > 0 {
-        if rig.pending.is_none() && rig.controller.is_settled() {
+        if rig.pending.is_empty() && rig.controller.is_settled() {
             break;
         }
         // Some packets close together, some far apart.
@@ -242,8 +253,7 @@ fn stable(rig: &mut Rig, random: &mut Random, count: u64) -> Result<u64, String>
         packets(rig, random)?;
     }
     rig.pass(60 * MS);
-    let settled = rig.controller.is_settled() && rig.line.weather.lost == 0;
-    if !rig.reference.exact || !settled {
+    if !rig.reference.exact || !rig.controller.is_settled() {
         return Ok(0);
     }
     let after = hits(rig);
@@ -296,6 +306,10 @@ fn packets(rig: &mut Rig, random: &mut Random) -> Result<(), String> {
                 }
             }
             rig.send(&burst)
+        }
+        8..=10 if rig.pending.is_empty() && rig.controller.is_settled() && rig.line.is_calm() => {
+            let packet = rig.traffic.next_packet();
+            rig.trace_and_send(packet)
         }
         _ => {
             let packet = rig.traffic.next_packet();

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct Weather {
     /// An insert into the device is refused.
     pub refused: u64,
+    /// Any command is refused without a reason.
+    pub rejected: u64,
     /// A command never arrives.
     pub lost: u64,
     /// A completion never arrives.
@@ -118,6 +120,12 @@ impl Line {
         }
     }
 
+    /// Whether nothing can go wrong at present.
+    pub fn is_calm(&self) -> bool {
+        let Weather { refused, rejected, lost, unanswered, twice, late, full, delay: _ } = self.weather;
+        refused + rejected + lost + unanswered + twice + late + full == 0
+    }
+
     /// The controller is gone: of its commands on the way some arrive yet, no completion does.
     pub fn cut(&mut self) {
         let arrive = self.random.below(self.to_device.len() as u64 + 1) as usize;
@@ -152,6 +160,9 @@ impl Device for End<'_> {
             };
             let generation = self.device.state().generation;
             line.answer(Completion { id, generation, outcome: Err(reason) });
+        } else if line.chance(line.weather.rejected) {
+            let generation = self.device.state().generation;
+            line.answer(Completion { id, generation, outcome: Err(InstallReason::FirmwareRejected) });
         } else if !line.chance(line.weather.lost) {
             // Commands keep their order.
             let after = line.to_device.back().map_or(line.now, |(due, ..)| *due);

@@ -14,8 +14,9 @@ pub use stand::{Left, Stand, drops, punts, words};
 
 use crate::random::{Random, Sent, Traffic};
 use crate::reference::{Exit, Neighbor, Outcome, Policy, Reference};
+use contract::report::TraceOutcome;
 use contract::{Command, CommandId, Device};
-use control::{Controller, Options, Submission, Verdict};
+use control::{Controller, Options, RuleState, Submission, Verdict};
 use device::{Config, PortDescription};
 use model::{Desired, MissPolicy, ResetPolicy};
 use packet::{ConsumeReason, DropReason};
@@ -55,14 +56,18 @@ pub struct Rig {
     pub config: Config,
     /// All chance that is not the line's or the traffic's.
     pub random: Random,
-    /// The change under way.
-    pub pending: Option<u64>,
+    /// The changes under way: revisions, in the order of the reference's policies behind the first.
+    pub pending: Vec<u64>,
     /// Packets sent.
     pub packets: u64,
     /// Packets that left.
     pub delivered: u64,
     /// The numbers of the packets sent last, in the order in which they left.
     pub last_order: Vec<usize>,
+    /// The port by which the last packet left.
+    last_port: String,
+    /// Whether the device holds the whole policy and nothing changes: then it decides everything.
+    pub complete: bool,
     /// Whether something happened to the device that the controller may not know of yet.
     unaware: bool,
     store: Memory,
@@ -90,10 +95,12 @@ impl Rig {
             controller,
             config,
             random,
-            pending: None,
+            pending: Vec::new(),
             packets: 0,
             delivered: 0,
             last_order: Vec::new(),
+            last_port: String::new(),
+            complete: false,
             unaware: false,
             store,
             ports,
@@ -149,7 +156,7 @@ impl Rig {
         let revision =
             self.controller.apply(submission, self.stand.now).map_err(|e| format!("apply: {e}"))?;
         self.note(|| format!("apply revision {revision}"));
-        self.pending = Some(revision);
+        self.pending.push(revision);
         self.reference.change(Policy::new(desired));
         self.traffic.policy(desired);
         Ok(())
@@ -219,27 +226,43 @@ impl Rig {
         false
     }
 
-    /// Takes note of how the change under way ended.
+    /// Takes note of how the changes under way ended.
     fn progress(&mut self) {
-        let Some(revision) = self.pending else { return };
-        match self.controller.verdict(revision) {
-            Some(Verdict::Confirmed) => {
-                self.note(|| format!("revision {revision} is confirmed"));
-                self.pending = None;
-                self.reference.changed(true);
-            }
-            // Nothing of it stays; but that is so only once the controller has repaired what a lost answer may have left.
-            Some(Verdict::Refused { rule, reason }) if self.controller.is_settled() => {
-                let text = format!("revision {revision} is refused: {rule}: {reason}");
-                self.note(|| text);
-                self.pending = None;
-                self.reference.changed(false);
-                let desired = self.reference.policies()[0].desired().clone();
-                if !desired.enis.is_empty() {
-                    self.traffic.policy(&desired);
+        let mut n = 0;
+        while let Some(&revision) = self.pending.get(n) {
+            let verdict = self.controller.verdict(revision).cloned();
+            match verdict {
+                Some(Verdict::Confirmed) => {
+                    self.note(|| format!("revision {revision} is confirmed"));
+                    self.pending.drain(..=n);
+                    self.reference.in_force(n + 1);
+                    n = 0;
                 }
+                // A controller that started again remembers what is in force and what is to be, and no other ends.
+                None if self.controller.is_settled() => {
+                    self.note(|| format!("revision {revision} is not remembered"));
+                    self.withdraw(n);
+                }
+                Some(Verdict::Superseded) => {
+                    self.note(|| format!("revision {revision} is superseded"));
+                    self.withdraw(n);
+                }
+                // Nothing of it stays; but that is so only once the controller has repaired what a lost answer may have left.
+                Some(Verdict::Refused { rule, reason }) if self.controller.is_settled() => {
+                    self.note(|| format!("revision {revision} is refused: {rule}: {reason}"));
+                    self.withdraw(n);
+                }
+                _ => n += 1,
             }
-            _ => {}
+        }
+    }
+
+    fn withdraw(&mut self, n: usize) {
+        self.pending.remove(n);
+        self.reference.withdrawn(n + 1);
+        let latest = self.reference.policies().last().map(|p| p.desired().clone());
+        if let Some(desired) = latest.filter(|d| !d.enis.is_empty()) {
+            self.traffic.policy(&desired);
         }
     }
 
@@ -258,7 +281,7 @@ impl Rig {
     pub fn settle(&mut self, within: u64) -> Result<(), String> {
         self.pass(3 * options().watch);
         let end = self.stand.now + within;
-        while self.pending.is_some() || !self.controller.is_settled() {
+        while !self.pending.is_empty() || !self.controller.is_settled() {
             if self.stand.now > end {
                 let status = self.controller.status();
                 let rules = self.controller.rules();
@@ -267,13 +290,40 @@ impl Rig {
             self.step();
         }
         self.unaware = false;
+        let profile = &self.config.profile;
+        let whole = |r: &control::RuleReport| matches!(r.state, RuleState::Confirmed | RuleState::Proven);
+        self.complete = profile.limit("flow").is_none()
+            && profile.insert_rate == 0
+            && self.controller.rules().iter().all(whole);
         Ok(())
+    }
+
+    /// Sends a packet after the device was asked what would become of it: both must agree.
+    ///
+    /// # Errors
+    /// As [`Rig::send`], and where they do not agree.
+    pub fn trace_and_send(&mut self, sent: Sent) -> Result<(), String> {
+        let Some(trace) = self.stand.trace(&sent.packet.port, &sent.frame) else {
+            return Err("the device does not say what would become of a packet".into());
+        };
+        let before = self.stand.ledger();
+        self.send(std::slice::from_ref(&sent))?;
+        let became = match drops(&before, &self.stand.ledger()).first() {
+            // Room in the flow table is found, or not, when the packet comes.
+            Some((DropReason::MissPolicyDrop, _)) => return Ok(()),
+            Some((reason, _)) => TraceOutcome::Drop { reason: reason.code().into() },
+            None => TraceOutcome::Forward { port: self.last_port.clone() },
+        };
+        if trace.outcome == became {
+            return Ok(());
+        }
+        Err(format!("{}: the trace said {:?}, and it became {became:?}", sent.packet, trace.outcome))
     }
 
     /// Reasons for which packets may be dropped at present, whatever the policy says.
     fn tolerated(&self) -> Vec<DropReason> {
         let mut reasons = Vec::new();
-        if self.config.miss_policy == MissPolicy::Drop {
+        if self.config.miss_policy == MissPolicy::Drop && !self.complete {
             reasons.push(DropReason::MissPolicyDrop);
         }
         if self.config.reset_policy == ResetPolicy::Deny && (self.unaware || !self.controller.is_settled()) {
@@ -309,6 +359,9 @@ impl Rig {
         let after = self.stand.ledger();
         let mut left = self.stand.take();
         self.delivered += left.len() as u64;
+        if let Some((port, _)) = left.last() {
+            self.last_port.clone_from(&self.ports[*port]);
+        }
         let number = |bytes: &[u8]| sent.iter().position(|s| s.frame[6..] == bytes[6..]);
         self.last_order = left.iter().filter_map(|(_, p)| number(&p.bytes)).collect();
         let mut fates: Vec<Option<Outcome>> = Vec::new();
