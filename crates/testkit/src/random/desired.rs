@@ -43,7 +43,7 @@ where
 }
 
 fn prefix(random: &mut Random, version: IpVersion) -> IpPrefix {
-    parse(*random.pick(&PREFIXES[family(version)]))
+    parse(random.pick::<&str>(&PREFIXES[family(version)]))
 }
 
 fn family(version: IpVersion) -> usize {
@@ -202,7 +202,7 @@ fn rule(random: &mut Random, version: IpVersion, priority: u32) -> AclRule {
     let (src_addr, dst_addr) = (addresses(), addresses());
     let mut ports = || -> Vec<PortRange> {
         let count = if has_ports { *random.pick(&[0, 0, 1, 1, 2]) } else { 0 };
-        let mut list: Vec<PortRange> = (0..count).map(|_| parse(*random.pick(&PORTS))).collect();
+        let mut list: Vec<PortRange> = (0..count).map(|_| parse(random.pick::<&str>(&PORTS))).collect();
         list.dedup();
         list
     };

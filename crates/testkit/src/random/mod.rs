@@ -19,7 +19,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -28,7 +28,7 @@ impl Random {
 
     /// A number below `n`, which is above 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.next_u64() % n
     }
 
     /// A number within the range, both ends included.
@@ -52,6 +52,6 @@ impl Random {
     /// A generator of its own, for a part whose numbers shall not shift when another part takes more.
     #[must_use]
     pub fn fork(&mut self) -> Random {
-        Random(self.next())
+        Random(self.next_u64())
     }
 }

@@ -137,8 +137,8 @@ impl Traffic {
     /// The first packet of a conversation.
     fn first(&mut self) -> Sent {
         let (port, tuple) = self.tuple();
-        let isn = self.random.next() as u32;
-        let peer_isn = self.random.next() as u32;
+        let isn = self.random.next_u64() as u32;
+        let peer_isn = self.random.next_u64() as u32;
         let conversation = Conversation {
             mac: self.mac(&port),
             port,
@@ -176,7 +176,7 @@ impl Traffic {
 
     /// The packet that one end of a conversation would send now.
     fn send(&mut self, id: u32, backward: bool) -> Sent {
-        let mark = self.random.next() as u32;
+        let mark = self.random.next_u64() as u32;
         let size = self.random.below(200) as usize;
         let c = &self.conversations[&id];
         let (port, mac, tuple) = match &c.peer {
@@ -256,7 +256,7 @@ impl Traffic {
     fn stray(&mut self) -> Sent {
         let (port, mut tuple) = self.tuple();
         let mac = self.mac(&port);
-        let id = self.random.next() as u16;
+        let id = self.random.next_u64() as u16;
         let (build, what) = match self.random.below(4) {
             0 => {
                 tuple.protocol = if tuple.src.is_ipv4() { 1 } else { 58 };

@@ -107,8 +107,8 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
     desired.device.reset_policy = if random.chance(60) { ResetPolicy::Host } else { ResetPolicy::Deny };
     let profile = profile(&mut random, &desired);
     let mut config = Rig::config(&desired, profile);
-    config.seed = random.next();
-    let mut rig = Rig::new(random.next(), config, &desired);
+    config.seed = random.next_u64();
+    let mut rig = Rig::new(random.next_u64(), config, &desired);
     let tables = format!("{:?}", rig.config.profile.tables);
     rig.note(|| format!("{} workers, {:?}, limits {tables}", desired.device.workers, desired.device));
     let overlap = Overlap::of(&desired);
