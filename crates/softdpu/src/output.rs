@@ -5,6 +5,7 @@ use crate::failure::{Failure, Result};
 use comfy_table::Table;
 use comfy_table::presets;
 use serde::Serialize;
+use serde_yaml_ng::with::singleton_map_recursive;
 use std::io::{ErrorKind, Write};
 
 /// Prints `value` as JSON or YAML, or as the text that `table` makes of it.
@@ -12,9 +13,16 @@ pub fn print<T: Serialize>(output: Output, value: &T, table: impl FnOnce(&T) -> 
     let text = match output {
         Output::Table => table(value),
         Output::Json => serde_json::to_string_pretty(value).map_err(Failure::new)?,
-        Output::Yaml => serde_yaml_ng::to_string(value).map_err(Failure::new)?,
+        Output::Yaml => yaml(value).map_err(Failure::new)?,
     };
     say(text.trim_end())
+}
+
+/// The same tree as the JSON: no tags of YAML's own.
+fn yaml<T: Serialize>(value: &T) -> std::result::Result<String, serde_yaml_ng::Error> {
+    let mut text = Vec::new();
+    singleton_map_recursive::serialize(value, &mut serde_yaml_ng::Serializer::new(&mut text))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Prints a line; a reader that has gone away ends the command quietly.

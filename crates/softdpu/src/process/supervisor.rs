@@ -5,6 +5,7 @@ use crate::args::RunArgs;
 use crate::failure::{Failure, Result};
 use crate::place::{self, Lock, holder};
 use crate::process::{CONTROLLER_LOCK, DEVICE_LOCK, SUPERVISOR_LOCK, fixed, load, stop_flag};
+use model::Config;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
@@ -91,13 +92,8 @@ pub fn main(args: &RunArgs, run_dir: &Path) -> Result {
     let stop = stop_flag()?;
     let plan = Plan { config: absolute(&args.config)?, run_dir: run_dir.into(), state_dir };
 
-    let (mut device, ours) = match holder(run_dir, DEVICE_LOCK) {
-        Some(pid) => {
-            let device = Watched::adopt("device", pid)?;
-            fixed::check(&config, run_dir)?;
-            println!("adopted the device that was running (process {})", pid.as_raw_nonzero());
-            (device, false)
-        }
+    let (mut device, ours) = match adopt(&config, run_dir)? {
+        Some(device) => (device, false),
         None => (plan.start_device(&stop)?, true),
     };
     if let Some(pid) = holder(run_dir, CONTROLLER_LOCK) {
@@ -153,6 +149,24 @@ pub fn main(args: &RunArgs, run_dir: &Path) -> Result {
     controller.end();
     device.end();
     result
+}
+
+/// The device that runs already, if there is one. It must be what the configuration says.
+fn adopt(config: &Config, run_dir: &Path) -> Result<Option<Watched>> {
+    let start = Instant::now();
+    loop {
+        let Some(pid) = holder(run_dir, DEVICE_LOCK) else { return Ok(None) };
+        let device = Watched::adopt("device", pid);
+        match device.and_then(|device| fixed::check(config, run_dir).map(|()| device)) {
+            Ok(device) => {
+                println!("adopted the device that was running (process {})", pid.as_raw_nonzero());
+                return Ok(Some(device));
+            }
+            // It may be about to end, and let go of its lock in a moment.
+            Err(_) if start.elapsed() < LOOK => std::thread::sleep(Duration::from_millis(5)),
+            Err(failure) => return Err(failure),
+        }
+    }
 }
 
 struct Plan {
