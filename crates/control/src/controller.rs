@@ -412,10 +412,10 @@ impl<S: Store> Controller<S> {
     fn request(&mut self, policy: &Policy, now: u64) {
         let at = self.moment(now);
         for (name, rule) in &policy.rules {
-            let status =
-                self.statuses.entry(name.clone()).or_insert_with(|| RuleStatus::new(rule.reference, at));
-            if status.reference != rule.reference {
-                status.reference = rule.reference;
+            let status = self.statuses.entry(name.clone()).or_insert_with(|| RuleStatus::new(rule, at));
+            status.reference = rule.reference;
+            if status.entries != rule.entries {
+                status.entries = rule.entries.clone();
                 status.set(RuleState::Requested, Some(format!("revision {}", rule.reference.revision)), at);
             }
             if status.state() == RuleState::Requested {

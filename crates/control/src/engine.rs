@@ -427,8 +427,7 @@ impl<S: Store> Controller<S> {
     /// What was known of rules in the device is no longer sure.
     fn doubt(&mut self, code: &str, now: u64) {
         let at = self.moment(now);
-        let sure = [RuleState::Installed, RuleState::Confirmed, RuleState::Proven];
-        for status in self.statuses.values_mut().filter(|s| sure.contains(&s.state())) {
+        for status in self.statuses.values_mut().filter(|s| s.is_in_device()) {
             status.set(RuleState::Requested, Some(code.to_owned()), at);
         }
     }

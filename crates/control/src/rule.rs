@@ -1,6 +1,7 @@
 //! What is known of a rule: its state, since when, why, and how it came there.
 
-use contract::{InstallReason, RuleRef};
+use crate::numbers::PolicyRule;
+use contract::{EntryId, InstallReason, RuleRef};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -94,6 +95,8 @@ pub struct RuleReport {
 #[derive(Debug, Clone)]
 pub(crate) struct RuleStatus {
     pub reference: RuleRef,
+    /// The entries that this status is about.
+    pub entries: Vec<EntryId>,
     pub history: VecDeque<Change>,
     /// Device hits when it was confirmed; `None` until counters were read since.
     pub proof_base: Option<u64>,
@@ -102,15 +105,25 @@ pub(crate) struct RuleStatus {
 }
 
 impl RuleStatus {
-    pub fn new(reference: RuleRef, at: Moment) -> RuleStatus {
-        let mut status =
-            RuleStatus { reference, history: VecDeque::new(), proof_base: None, retired: (0, 0) };
+    pub fn new(rule: &PolicyRule, at: Moment) -> RuleStatus {
+        let mut status = RuleStatus {
+            reference: rule.reference,
+            entries: rule.entries.clone(),
+            history: VecDeque::new(),
+            proof_base: None,
+            retired: (0, 0),
+        };
         status.set(RuleState::Requested, None, at);
         status
     }
 
     pub fn state(&self) -> RuleState {
         self.history.back().map_or(RuleState::Requested, |c| c.state)
+    }
+
+    /// Whether it is said to be in the device.
+    pub fn is_in_device(&self) -> bool {
+        matches!(self.state(), RuleState::Installed | RuleState::Confirmed | RuleState::Proven)
     }
 
     pub fn reason(&self) -> Option<&str> {

@@ -5,7 +5,7 @@ use crate::keep::{Batch, Confirmed, KeepError, REVISIONS};
 use crate::link::Purpose;
 use crate::numbers::Policy;
 use crate::plan::{Plan, View, lacks_room};
-use crate::rule::{RuleState, reason_text};
+use crate::rule::{RuleState, RuleStatus, reason_text};
 use contract::schema::vnet;
 use contract::{Command, EntryId, InstallReason, TableId, Version};
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl<S: Store> Controller<S> {
                 let version = Version(highest.saturating_add(1));
                 self.phase = Phase::Commit;
                 self.link.push(Purpose::Phase, Command::Commit { version });
-                return;
+                return self.report_leaving(now);
             }
             None => Dropped::Unchanged,
         };
@@ -73,6 +73,25 @@ impl<S: Store> Controller<S> {
             self.link.push(Purpose::Phase, Command::Abort);
         } else {
             self.dropped(drop, now);
+        }
+    }
+
+    /// From the moment at which the commit may take effect, no rule is said to be in the device that leaves with it.
+    fn report_leaving(&mut self, now: u64) {
+        let Some(plan) = &self.plan else { return };
+        let at = self.moment(now);
+        let placement = plan.placement();
+        for (name, status) in self.statuses.iter_mut().filter(|(_, s)| s.is_in_device()) {
+            let Some(rule) = plan.policy.rules.get(name) else {
+                // A later change, still waiting, has it again.
+                status.set(RuleState::Validated, None, at);
+                continue;
+            };
+            let out = rule.entries.iter().find_map(|id| placement.get(id).and_then(|p| p.out.clone()));
+            if let Some(out) = out {
+                let reason = reason_text(&out, |n| plan.policy.name(n).map(str::to_owned));
+                status.set(RuleState::Software, Some(reason), at);
+            }
         }
     }
 
@@ -150,6 +169,7 @@ impl<S: Store> Controller<S> {
             let inside = rule.entries.iter().all(|id| placement.get(id).is_some_and(|p| p.out.is_none()));
             if let Some(status) = self.statuses.get_mut(name)
                 && inside
+                && status.entries == rule.entries
                 && status.state() < RuleState::Installed
             {
                 status.set(RuleState::Installed, None, at);
@@ -229,7 +249,9 @@ impl<S: Store> Controller<S> {
         for (name, rule) in &plan.policy.rules {
             let out = rule.entries.iter().find_map(|id| self.placement.get(id).and_then(|p| p.out.clone()));
             let reason = out.map(|r| reason_text(&r, |n| plan.policy.name(n).map(str::to_owned)));
-            let Some(status) = self.statuses.get_mut(name) else { continue };
+            // A status of other entries is about a change that has yet to come.
+            let of_this = |s: &&mut RuleStatus| s.entries == rule.entries;
+            let Some(status) = self.statuses.get_mut(name).filter(of_this) else { continue };
             match reason {
                 Some(reason) if rule.hardware_only => status.set(RuleState::Refused, Some(reason), at),
                 Some(reason) => status.set(RuleState::Software, Some(reason), at),
