@@ -257,7 +257,7 @@ impl Traffic {
         let (port, mut tuple) = self.tuple();
         let mac = self.mac(&port);
         let id = self.random.next_u64() as u16;
-        let (build, what) = match self.random.below(4) {
+        let (build, what) = match self.random.below(3) {
             0 => {
                 tuple.protocol = if tuple.src.is_ipv4() { 1 } else { 58 };
                 tuple.upper = Upper::EchoReply(id);
@@ -477,7 +477,7 @@ mod tests {
             "icmp_no_connection",
             "icmp_error_no_connection",
         ] {
-            assert!(answers.get(word).is_some_and(|&n| n >= 15), "{word}: {answers:?}");
+            assert!(answers.get(word).is_some_and(|&n| n >= 10), "{word}: {answers:?}");
         }
         assert!(answers["delivered"] > 2500, "{answers:?}");
     }
