@@ -5,6 +5,7 @@ use super::out::ms;
 use super::world::World;
 use crate::error::LabError;
 use control::RuleState;
+use std::time::Duration;
 
 pub(super) const STEP: Step = Step {
     title: "rules are installed, read back, and proven",
@@ -16,6 +17,9 @@ pub(super) const STEP: Step = Step {
 
 /// A rule that denies, and one that allows.
 const TO_PROVE: [(&str, &str); 2] = [("acl/blue-out/no-telnet", "deny"), ("acl/blue-in/services", "allow")];
+
+/// How long the controller may take to read the device's counters.
+const COUNTED: Duration = Duration::from_secs(3);
 
 fn run(world: &mut World) -> Result<(), LabError> {
     let main = world.topology.device.clone();
@@ -52,15 +56,26 @@ fn run(world: &mut World) -> Result<(), LabError> {
         ms(install.as_nanos() as u64),
         rules.len()
     ));
+    let mut proofs = Vec::new();
     for (id, action) in TO_PROVE {
-        let proof = world.daemon()?.prove(id)?;
-        let state = world.daemon()?.rules()?.into_iter().find(|r| r.id == id);
-        let (state, hits) = state.map_or(("absent", 0), |r| (r.state.word(), r.hits_device));
+        proofs.push((id, action, world.daemon()?.prove(id)?));
+    }
+    // The device's own counters, which the controller reads once a second.
+    let mut found = Vec::new();
+    world.wait(COUNTED, || {
+        let rules = world.daemon()?.rules()?;
+        let of = |id: &str| {
+            rules.iter().find(|r| r.id == id).map_or(("absent", 0), |r| (r.state.word(), r.hits_device))
+        };
+        found = proofs.iter().map(|(id, ..)| of(id)).collect();
+        Ok(found.iter().all(|(_, hits)| *hits > 0))
+    })?;
+    for ((id, action, proof), (state, hits)) in proofs.into_iter().zip(found) {
         world.out.check(
-            proof.proven && state == "proven",
+            proof.proven && state == "proven" && hits > 0,
             format!("the rule {id} ({action}) is proven"),
-            "proven",
-            format!("{state}, {} probes, {hits} hits counted in the device; {}", proof.probes, proof.detail),
+            "proven, by a probe that the device's own counter of the rule shows",
+            format!("{state}, {} probe sent, {hits} counted; {}", proof.probes, proof.detail),
             "rule prove, rule list",
         );
     }
