@@ -232,7 +232,12 @@ impl Inspection {
         let direction = ["the opener's", "the answering"][dir];
         self.say("flow_table", format!("hit: {direction} direction of {opener}, tier {}", self.state));
         let view = match executor {
-            Executor::Device if tier == Tier::Host => return Err(PuntReason::HostOwned),
+            Executor::Device if tier == Tier::Host => {
+                return match snapshot.device.admits(parsed.key.eni) {
+                    Step::Drop(reason) => Ok(End::Drop(reason)),
+                    _ => Err(PuntReason::HostOwned),
+                };
+            }
             Executor::Device => &snapshot.device,
             Executor::HostPath => &snapshot.host,
         };

@@ -310,7 +310,7 @@ impl Worker {
     fn known(&mut self, frame: Frame, parsed: &Parsed, handle: Handle, origin: Origin) {
         let record = handle.record();
         if self.connections.get(record).flows[handle.dir()].stamp != self.stamp {
-            match self.refresh(record, origin) {
+            match self.refresh(handle, origin) {
                 Refreshed::Good if self.connections.is_of(record, handle.dir(), &parsed.key) => {}
                 // It leads elsewhere by now, and this was an answer from where it led before.
                 Refreshed::Good => return self.again(frame, parsed),

@@ -30,8 +30,15 @@ impl Worker {
     }
 
     /// Judges a connection again that was judged by an older snapshot, or says who decides it.
-    pub(super) fn refresh(&mut self, record: u32, origin: Origin) -> Refreshed {
-        let cold = &mut self.connections.get_mut(record).cold;
+    pub(super) fn refresh(&mut self, handle: Handle, origin: Origin) -> Refreshed {
+        let record = handle.record();
+        let connection = self.connections.get_mut(record);
+        // Under the reset policy `deny` nothing of an ENI that is not armed goes to the host path either.
+        let admitted = self.snapshot.device.admits(connection.flows[handle.dir()].key.eni);
+        if let (Tier::Host, Step::Drop(reason)) = (connection.cold.tier, admitted) {
+            return Refreshed::Drop(reason);
+        }
+        let cold = &mut connection.cold;
         match cold.tier {
             // The host path has disowned it: a packet may only open it anew. Else two of them could keep a marker, which
             // stays while one is under way, alive for ever.

@@ -175,3 +175,20 @@ fn a_connection_that_the_new_policy_denies_does_not_come_back() {
         }
     }
 }
+
+#[test]
+fn under_reset_policy_deny_connections_of_the_host_path_wait_too() {
+    let mut bench = established(ResetPolicy::Deny, 0);
+    assert_eq!(bench.tiers(), (0, 0, 6));
+    reset(&mut bench);
+    for f in FAMILIES {
+        for (port, frame) in conversations(f) {
+            let fate = Fate::Dropped(DropReason::NotArmed, "worker-0".into());
+            assert_eq!(bench.send_traced(port, &frame).fate, fate);
+        }
+    }
+    reload(&mut bench);
+    for f in FAMILIES {
+        all_pass(&mut bench, f);
+    }
+}
