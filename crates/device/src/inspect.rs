@@ -67,6 +67,8 @@ pub struct Inspection {
     state: &'static str,
     handed_on: Option<Known>,
     version: Version,
+    /// Bytes of the IP packet.
+    size: u32,
     end: End,
     reply: Sender<Inspected>,
 }
@@ -85,6 +87,7 @@ impl Inspection {
             state: "none",
             handed_on: None,
             version: Version(0),
+            size: 0,
             end: End::Drop(DropReason::HostPathOverCapacity),
             reply,
         }
@@ -150,6 +153,7 @@ impl Inspection {
         executor: Executor,
     ) -> Result<End, PuntReason> {
         self.version = snapshot.version;
+        self.size = parsed.headers.l3_len;
         let view = match executor {
             Executor::Device => &snapshot.device,
             Executor::HostPath => &snapshot.host,
@@ -314,7 +318,14 @@ impl Inspection {
     }
 
     /// Sends the answer to who asked.
-    pub fn answer(self, ports: &[PortDescription]) {
+    pub fn answer(mut self, ports: &[PortDescription]) {
+        if let End::Forward(port) = self.end
+            && let Some(mtu) = ports.get(port as usize).map(|p| p.mtu)
+            && self.size > mtu
+        {
+            self.say("egress", format!("{} bytes are more than the MTU of {mtu}", self.size));
+            self.end = End::Drop(DropReason::EgressMtuExceeded);
+        }
         let name = |port: u16| ports.get(port as usize).map_or_else(|| port.to_string(), |p| p.name.clone());
         let trace = TraceReport {
             packet: self.packet,

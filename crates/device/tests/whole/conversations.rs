@@ -15,7 +15,7 @@ fn run(name: &str, rows: impl Fn(Family) -> Vec<Row>) {
         for family in FAMILIES {
             let mut bench = executor.bench();
             for (step, port, frame, expect) in rows(family) {
-                let outcome = bench.send(port, &frame[..]);
+                let outcome = bench.send_traced(port, &frame);
                 let fate = match outcome.fate {
                     Fate::Sent(port) => Ok(port),
                     Fate::Dropped(reason, _) => Err(reason),

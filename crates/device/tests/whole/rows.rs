@@ -153,7 +153,7 @@ fn first_packets() {
 }
 
 fn check(bench: &mut Bench, executor: Executor, port: usize, frame: &[u8], expect: &Expect, name: &str) {
-    let outcome = bench.send(port, frame);
+    let outcome = bench.send_traced(port, frame);
     let (fate, punted) = match *expect {
         To(to) => (Fate::Sent(to), executor.punts(PuntReason::TableMiss)),
         Drop(reason) => (Fate::Dropped(reason, executor.name()), executor.punts(PuntReason::TableMiss)),
@@ -228,7 +228,7 @@ fn neighbours() {
                     Family::V6 => (NdIgnored, CreateReason::NdAdvertisement, DropReason::NdUnknownAddress),
                 };
                 let frame = frame(family);
-                let outcome = executor.bench().send(*port, &frame[..]);
+                let outcome = executor.bench().send_traced(*port, &frame);
                 let fate = match *expect {
                     Mac(_) => Fate::Answered(created, *port, executor.name()),
                     Ignored => Fate::Consumed(ignored, executor.name()),

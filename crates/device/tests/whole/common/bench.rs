@@ -1,7 +1,8 @@
 //! A device whose threads a test steps, and what has become of a frame.
 
 use super::Policy;
-use contract::{Command, Entry, Miss, Op, Outcome as Answer, ResetScope, Session, TableId, Target, Version};
+use contract::report::{Answer, Query, TraceOutcome, TraceReport};
+use contract::{Command, Entry, Miss, Op, Outcome as Done, ResetScope, Session, TableId, Target, Version};
 use device::{Config, HostPath, SoftDevice, ThreadReport, Worker};
 use packet::{Checksum, ConsumeReason, Count, CreateReason, DropReason, GsoType, Ledger, Meta, PuntReason};
 use ports::{MemoryHandle, MemoryPort, Packet, Port};
@@ -147,7 +148,7 @@ impl Bench {
     }
 
     /// Carries out a command.
-    pub fn command(&mut self, command: Command) -> Answer {
+    pub fn command(&mut self, command: Command) -> Done {
         let id = contract::Device::submit(&mut self.device, command).expect("room in the queue");
         for _ in 0..8 {
             self.device.poll(self.now);
@@ -255,6 +256,38 @@ impl Bench {
     /// Drops so far.
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.ledger().left.drops[reason.index()].frames
+    }
+
+    /// What the device says would become of a frame.
+    fn trace(&mut self, port: usize, frame: &[u8]) -> TraceReport {
+        let port = self.device.state().ports[port].clone();
+        let mut pending = self.device.query(Query::Trace { port, frame: frame.to_vec() });
+        for _ in 0..8 {
+            self.round();
+            if let Some(Answer::Trace(trace)) = self.device.answer_to(&mut pending) {
+                return trace;
+            }
+        }
+        panic!("the device does not answer");
+    }
+
+    /// Sends one frame in, after the device has said what would become of it: the same.
+    pub fn send_traced(&mut self, port: usize, frame: &[u8]) -> Outcome {
+        let before = self.ledger();
+        let trace = self.trace(port, frame);
+        assert_eq!(self.ledger(), before, "a trace is not traffic");
+        let outcome = self.send(port, frame);
+        let expected = match &outcome.fate {
+            Fate::Sent(port) => TraceOutcome::Forward { port: self.device.state().ports[*port].clone() },
+            Fate::Dropped(reason, _) => TraceOutcome::Drop { reason: reason.to_string() },
+            Fate::Consumed(reason, _) => TraceOutcome::Consume { reason: reason.to_string() },
+            Fate::Answered(CreateReason::ArpReply, ..) => {
+                TraceOutcome::Consume { reason: "arp_answered".into() }
+            }
+            Fate::Answered(..) => TraceOutcome::Consume { reason: "nd_answered".into() },
+        };
+        assert_eq!(trace.outcome, expected, "what the trace said, what happened: {:#?}", trace.steps);
+        outcome
     }
 
     /// Sends one frame in, and says what has become of it: exactly one thing.
