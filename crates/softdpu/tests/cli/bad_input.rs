@@ -2,7 +2,7 @@
 
 use crate::daemon::{BASE, Daemon, PROGRAM, Place, assert_nothing_left};
 use crate::hosts;
-use crate::{Case, SKIPPED, in_lab};
+use crate::{Case, SKIPPED, in_lab, with_taps};
 use rustix::process::{Signal, geteuid};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -100,7 +100,7 @@ fn wrong_words() -> i32 {
 }
 
 fn wrong_surroundings() -> i32 {
-    in_lab("surroundings", |lab| {
+    with_taps("surroundings", |lab| {
         let place = Place::new(&lab);
         place.config("tap.toml", BASE);
         place.config("veth.toml", &hosts::config());
@@ -215,7 +215,7 @@ fn nobody_answers() -> i32 {
 }
 
 fn second_daemon() -> i32 {
-    in_lab("second", |lab| {
+    with_taps("second", |lab| {
         let place = Place::new(&lab);
         let first = Daemon::start(&place, BASE);
         let before = (place.pid("supervisor"), place.pid("device"), place.pid("controller"));

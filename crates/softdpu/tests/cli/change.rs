@@ -2,7 +2,7 @@
 
 use crate::daemon::{BASE, Daemon, Place, wait_for};
 use crate::hosts::{self, Hosts};
-use crate::{Case, in_lab};
+use crate::{Case, in_lab, with_taps};
 use lab::traffic::{UdpReceiver, UdpSend};
 use rustix::process::Signal;
 use std::fmt::Write;
@@ -30,7 +30,7 @@ fn tiny(rules: &str) -> String {
 }
 
 fn dry_run() -> i32 {
-    in_lab("dry-run", |lab| {
+    with_taps("dry-run", |lab| {
         let place = Place::new(&lab);
         let daemon = Daemon::start(&place, BASE);
         place.config("changed.toml", &changed(BASE));
@@ -63,7 +63,7 @@ fn dry_run() -> i32 {
 }
 
 fn wrong_changes() -> i32 {
-    in_lab("wrong-changes", |lab| {
+    with_taps("wrong-changes", |lab| {
         let place = Place::new(&lab);
         let daemon = Daemon::start(&place, BASE);
         let before = (place.json("rule list"), place.json("status")["version"].clone());
@@ -146,7 +146,7 @@ fn change_under_traffic() -> i32 {
 }
 
 fn hardware_only_that_does_not_fit() -> i32 {
-    in_lab("hardware", |lab| {
+    with_taps("hardware", |lab| {
         let place = Place::new(&lab);
         let daemon = Daemon::start(&place, &tiny(""));
         let ports: Vec<String> = (0..13).map(|n| (8000 + 2 * n).to_string()).collect();
@@ -185,7 +185,7 @@ fn hardware_only_that_does_not_fit() -> i32 {
 }
 
 fn overflow_is_explained() -> i32 {
-    in_lab("overflow", |lab| {
+    with_taps("overflow", |lab| {
         let place = Place::new(&lab);
         let mut rules = String::new();
         for n in 0..12 {
@@ -248,7 +248,7 @@ fn overflow_is_explained() -> i32 {
 }
 
 fn proofs() -> i32 {
-    in_lab("proofs", |lab| {
+    with_taps("proofs", |lab| {
         let place = Place::new(&lab);
         let daemon = Daemon::start(&place, BASE);
         let rules = place.json("rule list");

@@ -2,7 +2,7 @@
 
 use crate::daemon::{BASE, Daemon, Place, alive, assert_nothing_left, processes, wait_for};
 use crate::hosts::{self, Hosts};
-use crate::{Case, in_lab};
+use crate::{Case, in_lab, with_taps};
 use lab::traffic::{Traffic, UdpReceiver, UdpSend, UdpSent};
 use rustix::process::Signal;
 use std::thread::sleep;
@@ -160,7 +160,7 @@ fn device_killed() -> i32 {
 }
 
 fn stop_ends_all() -> i32 {
-    in_lab("stop", |lab| {
+    with_taps("stop", |lab| {
         let place = Place::new(&lab);
         let mut daemon = Daemon::start(&place, BASE);
         let supervisor = place.pid("supervisor").as_raw_nonzero();
@@ -229,7 +229,7 @@ fn no_controller() -> i32 {
 }
 
 fn another_configuration_is_not_adopted() -> i32 {
-    in_lab("adopt", |lab| {
+    with_taps("adopt", |lab| {
         let place = Place::new(&lab);
         Daemon::start(&place, BASE).kill();
         let device = place.pid("device");

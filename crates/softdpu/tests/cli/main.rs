@@ -74,6 +74,15 @@ fn run(name: &str) -> Option<i32> {
     ended.then(|| status.code().unwrap_or(1))
 }
 
+/// As [`in_lab`], for a case whose daemon makes TAPs.
+fn with_taps(name: &str, body: impl FnOnce(Lab)) -> i32 {
+    if lab::tap_available().is_err() {
+        println!("{name}: skipped: /dev/net/tun is not open to this user");
+        return SKIPPED;
+    }
+    in_lab(name, body)
+}
+
 /// Runs `body` in a laboratory; its panics fail the case.
 fn in_lab(name: &str, body: impl FnOnce(Lab)) -> i32 {
     let mut options = LabOptions::new(format!("cli-{name}-{}", std::process::id()));

@@ -2,7 +2,7 @@
 
 use crate::daemon::{BASE, Daemon, Place, wait_for};
 use crate::hosts::{self, Hosts};
-use crate::{Case, in_lab};
+use crate::{Case, in_lab, with_taps};
 use lab::Lab;
 use lab::traffic::{Ping, RawSender, UdpFrame, UdpReceiver, UdpSend};
 use rustix::process::Signal;
@@ -120,12 +120,15 @@ fn json_and_yaml() -> i32 {
             "diff",
             "trace --port a udp 10.0.0.1:1 > 10.0.0.2:9",
         ] {
-            let mut json = place.json(words);
-            let yaml = place.say(&format!("{words} -o yaml")).ok();
-            let mut yaml: Value = serde_yaml_ng::from_str(&yaml).expect("YAML");
-            without_times(&mut json);
-            without_times(&mut yaml);
-            assert_eq!(json, yaml, "{words}");
+            // Hits are read from the device now and then, perhaps between the two.
+            wait_for(&format!("{words} is one tree in JSON and YAML"), || {
+                let mut json = place.json(words);
+                let yaml = place.say(&format!("{words} -o yaml")).ok();
+                let mut yaml: Value = serde_yaml_ng::from_str(&yaml).expect("YAML");
+                without_times(&mut json);
+                without_times(&mut yaml);
+                json == yaml
+            });
         }
         assert_eq!(daemon.end(Signal::TERM), 0);
     })
@@ -171,7 +174,7 @@ outcome      dropped: acl_out_denied (An outbound ACL of the sender's ENI denies
 ";
 
 fn tables_to_the_letter() -> i32 {
-    in_lab("tables", |lab| {
+    with_taps("tables", |lab| {
         let place = Place::new(&lab);
         let daemon = Daemon::start(&place, BASE);
         for (words, table) in [
@@ -255,7 +258,7 @@ fn counters_of_real_packets() -> i32 {
 }
 
 fn traces() -> i32 {
-    in_lab("traces", |lab| {
+    with_taps("traces", |lab| {
         let place = Place::new(&lab);
         let daemon = Daemon::start(&place, BASE);
         let arp = |target: &str| {
@@ -324,7 +327,7 @@ fn traces() -> i32 {
 }
 
 fn closed_pipe() -> i32 {
-    in_lab("pipe", |lab| {
+    with_taps("pipe", |lab| {
         let place = Place::new(&lab);
         let daemon = Daemon::start(&place, BASE);
         for words in ["port list -o json", "rule list", "status -o yaml", "--help", ""] {
