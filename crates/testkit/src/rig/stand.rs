@@ -1,6 +1,5 @@
 //! A device on a test stand: memory ports, a clock that the test moves, and threads that run when the test says so.
 
-use contract::Command;
 use contract::report::{Answer, Query, TraceReport};
 use device::{Config, HostPath, SoftDevice, Worker};
 use packet::{ConsumeReason, CreateReason, DropReason, Ledger, PuntReason};
@@ -145,26 +144,6 @@ impl Stand {
             }
         }
         None
-    }
-
-    /// Carries out a command at once, as its present controller.
-    ///
-    /// # Panics
-    /// If the device does not answer.
-    pub fn command(&mut self, command: Command) -> contract::Outcome {
-        let id = contract::Device::submit(&mut self.device, command).expect("room in the queue");
-        for _ in 0..16 {
-            self.device.poll(self.now);
-            while let Some((_, completion)) = self.device.completed() {
-                if completion.id == id {
-                    return completion.outcome;
-                }
-            }
-            (0..self.threads()).for_each(|n| {
-                self.step(n);
-            });
-        }
-        panic!("the device does not answer");
     }
 }
 
