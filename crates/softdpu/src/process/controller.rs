@@ -37,7 +37,7 @@ pub fn main(args: &ControllerArgs, run_dir: &Path) -> Result {
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(Failure::new)?;
     let _lock = Lock::take(run_dir, CONTROLLER_LOCK)?;
     let stop = stop_flag()?;
-    let store = Embedded::open(&args.state_dir.join("controller.redb")).map_err(Failure::new)?;
+    let store = Embedded::open(args.state_dir.join("controller.redb")).map_err(Failure::new)?;
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let mut controller =
         Controller::open(store, Options::default(), monotonic(), wall).map_err(Failure::new)?;
