@@ -9,12 +9,12 @@ where
 {
     let mut decoder = Decoder::default();
     decoder.push(stream);
-    while let Ok(Some(record)) = decoder.next::<T>() {
+    while let Ok(Some(record)) = decoder.pop::<T>() {
         let mut again = Vec::new();
         encode(&record, &mut again);
         let mut decoder = Decoder::default();
         decoder.push(&again);
-        assert_eq!(decoder.next(), Ok(Some(record)));
+        assert_eq!(decoder.pop(), Ok(Some(record)));
     }
 }
 

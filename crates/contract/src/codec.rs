@@ -72,7 +72,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`CodecError`] if the stream is broken; it cannot be read any further then.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, CodecError> {
+    pub fn pop<T: DeserializeOwned>(&mut self) -> Result<Option<T>, CodecError> {
         let rest = &self.buffer[self.start..];
         let Some((len, rest)) = rest.split_first_chunk::<4>() else {
             return Ok(None);
@@ -147,7 +147,7 @@ mod tests {
             let mut seen = Vec::new();
             for part in [&bytes[..cut], &bytes[cut..]] {
                 decoder.push(part);
-                while let Some(r) = decoder.next::<Request>().unwrap() {
+                while let Some(r) = decoder.pop::<Request>().unwrap() {
                     seen.push(r);
                 }
             }
@@ -164,7 +164,7 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
         assert_eq!(
-            decoder.next::<Request>(),
+            decoder.pop::<Request>(),
             Err(CodecError::TooLong(u32::MAX as usize))
         );
     }
@@ -176,8 +176,8 @@ mod tests {
             let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
             framed.extend(&bytes);
             decoder.push(&framed);
-            let _ = decoder.next::<Request>();
-            let _ = decoder.next::<Response>();
+            let _ = decoder.pop::<Request>();
+            let _ = decoder.pop::<Response>();
         }
     }
 }

@@ -42,7 +42,7 @@ impl RemoteDevice {
         let mut decoder = Decoder::default();
         let mut bytes = [0; 4096];
         let capabilities = loop {
-            let record = decoder.next::<Response>();
+            let record = decoder.pop::<Response>();
             match record.map_err(|e| std::io::Error::new(ErrorKind::InvalidData, e))? {
                 Some(Response::Capabilities(capabilities)) => break capabilities,
                 Some(Response::Completion(_)) => {
@@ -107,7 +107,7 @@ impl RemoteDevice {
 
     fn next(&mut self) -> Result<Option<Completion>, SubmitError> {
         loop {
-            match self.decoder.next::<Response>() {
+            match self.decoder.pop::<Response>() {
                 Ok(Some(Response::Completion(completion))) => return Ok(Some(completion)),
                 Ok(Some(Response::Capabilities(capabilities))) => self.capabilities = capabilities,
                 Ok(None) => return Ok(None),
@@ -197,7 +197,7 @@ mod tests {
         while requests.len() < 2 {
             let n = device.read(&mut bytes).unwrap();
             decoder.push(&bytes[..n]);
-            while let Some(request) = decoder.next().unwrap() {
+            while let Some(request) = decoder.pop().unwrap() {
                 requests.push(request);
             }
         }
@@ -243,7 +243,7 @@ mod tests {
             remote.poll().unwrap();
             let n = device.read(&mut bytes).unwrap();
             decoder.push(&bytes[..n]);
-            while let Some(request) = decoder.next::<Request>().unwrap() {
+            while let Some(request) = decoder.pop::<Request>().unwrap() {
                 seen += 1;
                 assert_eq!((request.id.0, &request.command), (seen, &probe));
             }

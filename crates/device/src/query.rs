@@ -30,7 +30,7 @@ pub enum Pending {
         limit: usize,
     },
     /// At once.
-    Ready(Option<Answer>),
+    Ready(Option<Box<Answer>>),
 }
 
 impl SoftDevice {
@@ -51,7 +51,7 @@ impl SoftDevice {
                     None => {
                         let names: Vec<_> = ports.iter().map(|p| p.name.as_str()).collect();
                         let text = format!("there is no port \"{port}\"; the ports are {}", names.join(", "));
-                        Pending::Ready(Some(Answer::Error(text)))
+                        Pending::Ready(Some(Box::new(Answer::Error(text))))
                     }
                 }
             }
@@ -61,7 +61,7 @@ impl SoftDevice {
     /// The answer, if it is there.
     pub fn answer_to(&self, pending: &mut Pending) -> Option<Answer> {
         match pending {
-            Pending::Ready(answer) => answer.take(),
+            Pending::Ready(answer) => answer.take().map(|answer| *answer),
             Pending::Trace(receiver) => match receiver.try_recv() {
                 Ok(mut inspected) => {
                     self.name_rules(&mut inspected);

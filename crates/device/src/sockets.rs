@@ -169,7 +169,7 @@ impl Sockets {
                 busy |= controller.stream.read(|bytes| decoder.push(bytes));
             }
             loop {
-                match controller.decoder.next::<Request>() {
+                match controller.decoder.pop::<Request>() {
                     Ok(Some(request)) => {
                         device.take(controller.asker, request.session, request.id, request.command);
                     }

@@ -139,8 +139,8 @@ impl Worker {
         self.now_ms = (now / 1_000_000) as u32;
         self.stopwatch.lap(Stage::Other);
         self.renew();
-        let mut busy = self.from_host_path();
-        busy |= self.from_workers();
+        let mut busy = self.take_returned();
+        busy |= self.take_handed_over();
         for port in 0..self.queues.len() {
             self.stopwatch.lap(Stage::Other);
             let received = self.queues[port].receive(&mut self.pool, &mut self.batch, now, &mut self.ledger);
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    fn from_workers(&mut self) -> bool {
+    fn take_handed_over(&mut self) -> bool {
         let mut busy = false;
         for ring in 0..self.inbox.len() {
             while !self.batch.is_full() {
@@ -325,7 +325,7 @@ impl Worker {
                 Step::Continue => return self.forward(frame, parsed, handle),
                 Step::Drop(reason) => return self.drop(frame, reason),
                 Step::Punt(reason) => {
-                    return match self.to_host_path(record, reason) {
+                    return match self.surrender(record, reason) {
                         Ok(()) => self.punt(frame, reason, record),
                         Err(refusal) => self.drop(frame, refusal),
                     };

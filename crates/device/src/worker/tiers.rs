@@ -3,7 +3,7 @@
 use super::*;
 
 impl Worker {
-    pub(super) fn from_host_path(&mut self) -> bool {
+    pub(super) fn take_returned(&mut self) -> bool {
         let mut busy = false;
         for _ in 0..HOST_BUDGET {
             let Ok(message) = self.from_host.pop() else { break };
@@ -129,14 +129,14 @@ impl Worker {
     }
 
     fn handed(&mut self, record: u32, reason: PuntReason) -> Refreshed {
-        match self.to_host_path(record, reason) {
+        match self.surrender(record, reason) {
             Ok(()) => Refreshed::Punt(reason),
             Err(refusal) => Refreshed::Drop(refusal),
         }
     }
 
     /// Gives a connection that the device cannot decide any more to the host path, or says why its packet is dropped.
-    pub(super) fn to_host_path(&mut self, record: u32, reason: PuntReason) -> Result<(), DropReason> {
+    pub(super) fn surrender(&mut self, record: u32, reason: PuntReason) -> Result<(), DropReason> {
         if self.shared.config.miss_policy == MissPolicy::Drop && reason != PuntReason::NotArmed {
             return Err(DropReason::MissPolicyDrop);
         }
