@@ -21,7 +21,7 @@ use crate::keeper::{LabOptions, enter};
 use crate::lab::Lab;
 use crate::stop::Wake;
 use crate::topology::Topology;
-use std::io::{IsTerminal, Read, stdin};
+use std::io::{IsTerminal, stdin};
 use std::path::Path;
 use std::time::Instant;
 use world::World;
@@ -71,7 +71,10 @@ pub fn run(directory: &Path, options: RunOptions) -> Result<i32, LabError> {
     let lab = LabOptions::new(topology.name.clone());
     enter(&lab, |lab| match play(lab, topology, options) {
         Ok(status) => status,
-        Err(LabError::Stopped) => INTERRUPTED,
+        Err(LabError::Stopped) => {
+            eprintln!("stopped");
+            INTERRUPTED
+        }
         Err(error) => {
             eprintln!("{error}");
             1
@@ -101,7 +104,7 @@ fn play(lab: Lab, topology: Topology, options: RunOptions) -> Result<i32, LabErr
     if options.keep {
         stay(&mut world)?;
     }
-    world.end()?;
+    world.close()?;
     Ok(status)
 }
 
@@ -114,9 +117,9 @@ fn explain(world: &World, step: &Step) -> Result<(), LabError> {
     if world.lab.stop().readable(stdin(), None) == Wake::Stopped {
         return Err(LabError::Stopped);
     }
-    let mut byte = [0];
-    // The end of input is as good as Enter.
-    while matches!(stdin().lock().read(&mut byte), Ok(1)) && byte[0] != b'\n' {}
+    // A terminal gives a line at a time. The end of input is as good as Enter.
+    let mut line = [0; 256];
+    let _ = rustix::io::read(stdin(), &mut line);
     Ok(())
 }
 

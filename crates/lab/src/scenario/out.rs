@@ -113,7 +113,7 @@ impl Out {
             .iter()
             .map(|c| {
                 let ok = if c.ok { "ok" } else { "FAILED" };
-                [c.step.to_string(), c.what.clone(), c.expected.clone(), c.observed.clone(), ok.into()]
+                [c.step.to_string(), clip(&c.what), clip(&c.expected), clip(&c.observed), ok.into()]
             })
             .collect();
         self.say("");
@@ -148,6 +148,16 @@ impl Out {
     }
 }
 
+/// The start of a text that was printed in full before.
+fn clip(text: &str) -> String {
+    const MOST: usize = 64;
+    if text.chars().count() <= MOST {
+        return text.into();
+    }
+    let start: String = text.chars().take(MOST - 3).collect();
+    format!("{}...", start.trim_end())
+}
+
 /// Nanoseconds in milliseconds, for people.
 pub(crate) fn ms(ns: u64) -> String {
     format!("{:.1} ms", ns as f64 / 1e6)
@@ -171,6 +181,13 @@ mod tests {
         out.check(false, "b", "1", "2", "");
         out.check(true, "c", "1", "1", "");
         assert!(!out.good());
+    }
+
+    #[test]
+    fn long_cells_are_clipped() {
+        assert_eq!(clip("short"), "short");
+        assert_eq!(clip(&"x".repeat(64)).len(), 64);
+        assert_eq!(clip(&"ü".repeat(65)), format!("{}...", "ü".repeat(61)));
     }
 
     #[test]

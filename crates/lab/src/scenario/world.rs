@@ -160,12 +160,16 @@ impl World {
     }
 
     /// Ends the present daemon, if one runs, and keeps its account.
-    pub(crate) fn end(&mut self) -> Result<(), LabError> {
-        if self.life.is_none() {
-            return Ok(());
+    fn end(&mut self) -> Result<(), LabError> {
+        if self.life.is_some() {
+            let account = self.account()?;
+            self.accounts.push(account);
         }
-        let account = self.account()?;
-        self.accounts.push(account);
+        self.close()
+    }
+
+    /// Ends the present daemon, if one runs.
+    pub(crate) fn close(&mut self) -> Result<(), LabError> {
         if let Some(Life { daemon, wires, .. }) = self.life.take() {
             daemon.stop()?;
             wires.remove()?;
