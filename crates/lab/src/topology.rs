@@ -124,15 +124,15 @@ impl Topology {
         })?;
         let mut hosts: Vec<HostPlan> = Vec::new();
         for entry in &file.hosts {
-            let host = host(&source, entry, &config.desired)?;
-            if hosts.iter().any(|h| h.name == host.name) {
-                return Err(source.error(entry.name.span(), format!("host {:?} is there already", host.name)));
+            let (name, port) = (entry.name.get_ref(), entry.port.get_ref());
+            if hosts.iter().any(|h| h.name == *name) {
+                return Err(source.error(entry.name.span(), format!("host {name:?} is there already")));
             }
-            if let Some(other) = hosts.iter().find(|h| h.port == host.port) {
-                let what = format!("port {:?} is taken by host {:?}", host.port, other.name);
+            if let Some(other) = hosts.iter().find(|h| h.port == *port) {
+                let what = format!("port {port:?} is taken by host {:?}", other.name);
                 return Err(source.error(entry.port.span(), what));
             }
-            hosts.push(host);
+            hosts.push(host(&source, entry, &config.desired)?);
         }
         if let Some(port) = config.desired.ports.iter().find(|p| !hosts.iter().any(|h| h.port == p.name)) {
             let what = format!("port {:?} of {} has no host", port.name, device_file.display());
@@ -156,10 +156,9 @@ fn host(source: &Source<'_>, entry: &HostEntry, device: &Desired) -> Result<Host
     let name = entry.port.get_ref();
     let port = device.port(name).ok_or_else(|| {
         let names: Vec<&str> = device.ports.iter().map(|p| p.name.as_str()).collect();
-        source.error(
-            entry.port.span(),
-            format!("the device has no port {name:?}; expected one of {}", names.join(", ")),
-        )
+        let hint = hint(name, names.iter().copied());
+        let what = format!("the device has no port {name:?}; expected one of {}{hint}", names.join(", "));
+        source.error(entry.port.span(), what)
     })?;
     let eni = device.enis.iter().find(|e| e.port == *name).ok_or_else(|| {
         source.error(entry.port.span(), format!("no ENI of the device is on port {name:?}"))
@@ -211,13 +210,18 @@ fn covers(prefix: IpPrefix, address: IpAddr) -> bool {
 /// Adds the nearest word to an error that names an unknown one and those that are known, all in backquotes.
 fn with_nearest(message: &str) -> String {
     let mut words = message.split('`').skip(1).step_by(2);
-    let Some(unknown) = words.next().filter(|_| message.starts_with("unknown")) else {
-        return message.to_string();
-    };
+    match words.next().filter(|_| message.starts_with("unknown")) {
+        Some(unknown) => format!("{message}{}", hint(unknown, words)),
+        None => message.to_string(),
+    }
+}
+
+/// The word that was meant, perhaps.
+fn hint<'a>(unknown: &str, words: impl Iterator<Item = &'a str>) -> String {
     let nearest = words.map(|w| (strsim::osa_distance(w, unknown), w)).min();
     match nearest.filter(|(distance, word)| *distance <= word.len().max(unknown.len()).div_ceil(3)) {
-        Some((_, word)) => format!("{message}; did you mean `{word}`?"),
-        None => message.to_string(),
+        Some((_, word)) => format!("; did you mean `{word}`?"),
+        None => String::new(),
     }
 }
 
@@ -244,11 +248,12 @@ mod tests {
         for (from, to, place, what) in [
             ("port = \"blue-1\"", "prot = \"blue-1\"", "9:1", "did you mean `port`?"),
             ("schema = 1", "schema = 2", "2:10", "expected 1"),
-            ("port = \"red-2\"", "port = \"red-7\"", "26:8", "no port \"red-7\""),
-            ("port = \"red-2\"", "port = \"red-1\"", "26:8", "taken by host \"red-1\""),
-            ("name = \"red-2\"", "name = \"red-1\"", "25:8", "there already"),
-            ("\"10.0.0.3/24\"", "\"10.0.0.3\"", "27:14", "like \"10.0.0.1/24\""),
-            ("\"10.0.0.3/24\"", "\"10.0.0.4/24\"", "27:14", "not an address of ENI \"red-2\""),
+            ("port = \"red-2\"", "port = \"red-7\"", "25:8", "did you mean `red-1`?"),
+            ("port = \"red-2\"", "port = \"red-7\"", "25:8", "no port \"red-7\""),
+            ("port = \"red-2\"", "port = \"red-1\"", "25:8", "taken by host \"red-1\""),
+            ("name = \"red-2\"", "name = \"red-1\"", "24:8", "there already"),
+            ("\"10.0.0.3/24\"", "\"10.0.0.3\"", "26:14", "like \"10.0.0.1/24\""),
+            ("\"10.0.0.3/24\"", "\"10.0.0.4/24\"", "26:14", "not an address of ENI \"red-2\""),
             (
                 "scenario = \"two-tenants\"",
                 "scenario = \"two-tenant\"",
