@@ -30,6 +30,10 @@ pub struct Summary {
     pub commands: u64,
     /// Faults on the line.
     pub faults: u64,
+    /// Changes of the policy that were confirmed.
+    pub changed: u64,
+    /// Changes that were refused, or overtaken by others.
+    pub refused: u64,
     /// Rules that were in software at the end.
     pub software: u64,
     /// Rules that were confirmed at the end.
@@ -47,6 +51,8 @@ impl Summary {
         self.delivered += other.delivered;
         self.commands += other.commands;
         self.faults += other.faults;
+        self.changed += other.changed;
+        self.refused += other.refused;
         self.software += other.software;
         self.confirmed += other.confirmed;
         self.hits += other.hits;
@@ -56,10 +62,12 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { packets, delivered, commands, faults, software, confirmed, hits, overlap } = self;
+        let Summary { packets, delivered, commands, faults, changed, refused, .. } = self;
+        let Summary { software, confirmed, hits, overlap, .. } = self;
         write!(
             f,
-            "{packets} packets ({delivered} delivered), {commands} commands, {faults} faults; at the end {confirmed} rules \
+            "{packets} packets ({delivered} delivered), {commands} commands, {faults} faults; {changed} changes \
+             confirmed, {refused} refused or overtaken; at the end {confirmed} rules \
              confirmed, {software} in software; {hits} times all rule hits compared; {overlap}"
         )
     }
@@ -177,6 +185,8 @@ fn course(rig: &mut Rig, random: &mut Random, desired: Desired) -> Result<Summar
         delivered: rig.delivered,
         commands: rig.line.commands,
         faults: rig.line.faults,
+        changed: rig.changes[0],
+        refused: rig.changes[1],
         software: count(&[RuleState::Software]),
         confirmed: count(&[RuleState::Confirmed, RuleState::Proven]),
         hits: compared,
@@ -208,10 +218,11 @@ fn changed(rig: &Rig, random: &mut Random) -> Result<Desired, String> {
     let policies = rig.reference.policies();
     let policy = policies.last().ok_or("no policy")?;
     let mut desired = change(random, policy.desired());
-    if random.chance(15) {
+    if random.chance(30) {
         let group = random.below(desired.acl_groups.len() as u64) as usize;
         let rules = &mut desired.acl_groups[group].rules;
-        if let Some(rule) = rules.first_mut() {
+        // The last ones are those that find no room.
+        if let Some(rule) = rules.iter_mut().max_by_key(|r| r.priority) {
             rule.offload = Offload::HardwareOnly;
         }
     } else {

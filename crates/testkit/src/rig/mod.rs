@@ -58,6 +58,8 @@ pub struct Rig {
     pub random: Random,
     /// The changes under way: revisions, in the order of the reference's policies behind the first.
     pub pending: Vec<u64>,
+    /// Changes that were confirmed, and that were not.
+    pub changes: [u64; 2],
     /// Packets sent.
     pub packets: u64,
     /// Packets that left.
@@ -96,6 +98,7 @@ impl Rig {
             config,
             random,
             pending: Vec::new(),
+            changes: [0; 2],
             packets: 0,
             delivered: 0,
             last_order: Vec::new(),
@@ -235,6 +238,7 @@ impl Rig {
                 Some(Verdict::Confirmed) => {
                     self.note(|| format!("revision {revision} is confirmed"));
                     self.pending.drain(..=n);
+                    self.changes[0] += 1;
                     self.reference.in_force(n + 1);
                     n = 0;
                 }
@@ -258,6 +262,7 @@ impl Rig {
     }
 
     fn withdraw(&mut self, n: usize) {
+        self.changes[1] += 1;
         self.pending.remove(n);
         self.reference.withdrawn(n + 1);
         let latest = self.reference.policies().last().map(|p| p.desired().clone());
@@ -332,6 +337,11 @@ impl Rig {
         reasons
     }
 
+    /// Whether no packet may pass: the reset policy is `deny` and no ENI is armed.
+    fn is_shut(&self) -> bool {
+        self.config.reset_policy == ResetPolicy::Deny && self.stand.device.state().armed.is_empty()
+    }
+
     /// Sends packets, lets the device come to rest, and holds what became of each against the reference. Packets of one conversation
     /// go one way only; conversations differ in their addresses or ports.
     ///
@@ -339,6 +349,7 @@ impl Rig {
     /// What became of a packet that should not, or what does not balance.
     pub fn send(&mut self, sent: &[Sent]) -> Result<(), String> {
         let before = self.stand.ledger();
+        let shut = self.is_shut();
         let mut tolerated = self.tolerated();
         for packet in sent {
             self.packets += 1;
@@ -376,6 +387,9 @@ impl Rig {
         let mut drops = drops(&before, &after);
         let punts = punts(&before, &after);
         self.note(|| format!("  became {}, dropped {drops:?}, punted {punts:?}", fates_in_words(&fates)));
+        if shut && self.is_shut() && fates.iter().any(Option::is_some) {
+            return Err("no ENI is armed, the reset policy is deny, and packets passed".into());
+        }
         if let Some((port, packet)) = left.first() {
             return Err(format!("at port {port} left what nobody sent: {:02x?}", packet.bytes));
         }
@@ -434,6 +448,7 @@ impl Rig {
     /// As [`Rig::send`].
     pub fn ask(&mut self, question: &Question) -> Result<(), String> {
         let before = self.stand.ledger();
+        let shut = self.is_shut();
         let mut tolerated = self.tolerated();
         let port = self.port(&question.port);
         let queue = self.random.below(8) as usize;
@@ -460,6 +475,11 @@ impl Rig {
             ([], [], 1) => Neighbor::Ignored,
             _ => return Err(format!("{question} became {left:?}, {drops:?}, {ignored} ignored")),
         };
+        if shut && self.is_shut() && matches!(answer, Neighbor::Answer(_)) {
+            return Err(format!(
+                "{question}: no ENI is armed, the reset policy is deny, and it was answered"
+            ));
+        }
         let right = self.reference.policies().iter().map(|p| question.judge(p));
         let right: Vec<_> = right.chain(tolerated.into_iter().map(Neighbor::Denied)).collect();
         let text = format!("{question} became {answer:?}");
