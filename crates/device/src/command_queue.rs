@@ -28,11 +28,31 @@ pub type Mailboxes = (Sender<Ask>, Sender<Ask>);
 pub struct Asker(pub u64);
 
 /// What is staged and not committed.
-#[derive(Default)]
 struct Transaction {
-    inserts: BTreeMap<(Target, EntryId), Entry>,
+    device: TableSet,
+    host: TableSet,
     deletes: BTreeSet<(Target, EntryId)>,
     misses: BTreeMap<(Target, Scope), contract::Miss>,
+}
+
+impl Default for Transaction {
+    fn default() -> Self {
+        Transaction {
+            device: TableSet::new(Target::Device),
+            host: TableSet::new(Target::Host),
+            deletes: BTreeSet::new(),
+            misses: BTreeMap::new(),
+        }
+    }
+}
+
+impl Transaction {
+    fn inserts(&mut self, target: Target) -> &mut TableSet {
+        match target {
+            Target::Device => &mut self.device,
+            Target::Host => &mut self.host,
+        }
+    }
 }
 
 /// An answer that needs the threads'.
@@ -244,10 +264,10 @@ impl SoftDevice {
                         self.next_insert = self.now + interval;
                     }
                 }
-                self.staged.inserts.insert((target, entry.id), entry);
+                self.staged.inserts(target).insert(entry, self.version);
             }
             Op::Delete { target, table, id } => {
-                if self.staged.inserts.remove(&(target, id)).is_none() {
+                if self.staged.inserts(target).remove(id).is_none() {
                     let there = self.set(target).get(id).is_some_and(|e| e.table == table);
                     if !there || !self.staged.deletes.insert((target, id)) {
                         return Err(InstallReason::EntryMissing { entry: id, table });
@@ -262,24 +282,16 @@ impl SoftDevice {
     }
 
     /// Neither the id nor, where it decides alone, the key may be taken by an entry that stays.
-    fn check_free(&self, target: Target, entry: &Entry) -> Result<(), InstallReason> {
-        let set = self.set(target);
+    fn check_free(&mut self, target: Target, entry: &Entry) -> Result<(), InstallReason> {
+        let staged = self.staged.inserts(target);
+        let staged = staged.get(entry.id).map(|e| e.id).or_else(|| staged.same_key(entry));
         let stays = |id: &EntryId| !self.staged.deletes.contains(&(target, *id));
-        let exists = |id: EntryId| InstallReason::EntryExists { entry: id, table: entry.table };
-        if self.staged.inserts.contains_key(&(target, entry.id))
-            || set.get(entry.id).is_some_and(|e| stays(&e.id))
-        {
-            return Err(exists(entry.id));
-        }
-        let by_priority = entry.table == vnet::ACL;
-        if by_priority {
-            return Ok(());
-        }
-        let same =
-            |e: &&Entry| e.table == entry.table && e.scope == entry.scope && e.matches == entry.matches;
-        let staged = self.staged.inserts.iter().filter(|((t, _), _)| *t == target).map(|(_, e)| e).find(same);
-        match staged.map(|e| e.id).or_else(|| set.same_key(entry).filter(stays)) {
-            Some(id) => Err(exists(id)),
+        let set = self.set(target);
+        let taken = staged
+            .or_else(|| set.get(entry.id).map(|e| e.id).filter(stays))
+            .or_else(|| set.same_key(entry).filter(stays));
+        match taken {
+            Some(entry_there) => Err(InstallReason::EntryExists { entry: entry_there, table: entry.table }),
             None => Ok(()),
         }
     }
@@ -288,9 +300,7 @@ impl SoftDevice {
     fn check_room(&self, table: TableId) -> Result<(), InstallReason> {
         let name = vnet::PROGRAM.table(table).map_or("", |t| t.name);
         let Some(limit) = self.shared.config.profile.limit(name).map(u64::from) else { return Ok(()) };
-        let staged =
-            self.staged.inserts.iter().filter(|((t, _), e)| *t == Target::Device && e.table == table).count();
-        let used = self.device.used(table) + staged as u64;
+        let used = self.device.used(table) + self.staged.device.used(table);
         if used < limit { Ok(()) } else { Err(InstallReason::TableFull { table: name.into(), used, limit }) }
     }
 
@@ -301,9 +311,11 @@ impl SoftDevice {
             let set = if target == Target::Device { &mut self.device } else { &mut self.host };
             changed.extend(set.remove(id).map(|scope| (target, scope)));
         }
-        for ((target, _), entry) in staged.inserts {
-            let set = if target == Target::Device { &mut self.device } else { &mut self.host };
-            changed.insert((target, set.insert(entry, version)));
+        for entry in staged.device.into_entries() {
+            changed.insert((Target::Device, self.device.insert(entry, version)));
+        }
+        for entry in staged.host.into_entries() {
+            changed.insert((Target::Host, self.host.insert(entry, version)));
         }
         for ((target, scope), miss) in staged.misses {
             let set = if target == Target::Device { &mut self.device } else { &mut self.host };

@@ -17,13 +17,24 @@ pub struct TableSet {
     target: Target,
     entries: BTreeMap<EntryId, DumpedEntry>,
     scopes: BTreeMap<Scope, BTreeSet<EntryId>>,
+    /// Entries of each table.
+    used: BTreeMap<TableId, u64>,
+    /// Where the key alone decides: which entry has it.
+    keys: BTreeMap<(Scope, Vec<FieldMatch>), EntryId>,
     misses: BTreeMap<Scope, Miss>,
 }
 
 impl TableSet {
     /// No entries.
     pub fn new(target: Target) -> Self {
-        TableSet { target, entries: BTreeMap::new(), scopes: BTreeMap::new(), misses: BTreeMap::new() }
+        TableSet {
+            target,
+            entries: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+            used: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            misses: BTreeMap::new(),
+        }
     }
 
     /// An entry by its id.
@@ -38,19 +49,22 @@ impl TableSet {
 
     /// Entries in a table.
     pub fn used(&self, table: TableId) -> u64 {
-        self.scopes.range((table, 0)..=(table, u32::MAX)).map(|(_, ids)| ids.len() as u64).sum()
+        self.used.get(&table).copied().unwrap_or(0)
     }
 
     /// The entry of a longest-prefix or exact table that has the same key.
     pub fn same_key(&self, entry: &Entry) -> Option<EntryId> {
-        let ids = self.scopes.get(&(entry.table, entry.scope))?;
-        ids.iter().copied().find(|id| self.entries[id].entry.matches == entry.matches)
+        self.keys.get(&key(entry)?).copied()
     }
 
     /// Adds an entry.
     pub fn insert(&mut self, entry: Entry, since: Version) -> Scope {
         let scope = (entry.table, entry.scope);
         self.scopes.entry(scope).or_default().insert(entry.id);
+        *self.used.entry(entry.table).or_default() += 1;
+        if let Some(key) = key(&entry) {
+            self.keys.insert(key, entry.id);
+        }
         self.entries.insert(entry.id, DumpedEntry { entry, since });
         scope
     }
@@ -65,7 +79,18 @@ impl TableSet {
                 self.scopes.remove(&scope);
             }
         }
+        if let Some(used) = self.used.get_mut(&entry.table) {
+            *used -= 1;
+        }
+        if let Some(key) = key(&entry) {
+            self.keys.remove(&key);
+        }
         Some(scope)
+    }
+
+    /// All entries, in the order of their ids.
+    pub fn into_entries(self) -> impl Iterator<Item = Entry> {
+        self.entries.into_values().map(|dumped| dumped.entry)
     }
 
     /// Sets what a scope answers on a miss.
@@ -119,6 +144,11 @@ impl TableSet {
     pub fn all_scopes(&self) -> BTreeSet<Scope> {
         self.scopes.keys().chain(self.misses.keys()).copied().collect()
     }
+}
+
+/// The key of an entry in a table where no two entries may have one; priorities decide in the others.
+fn key(entry: &Entry) -> Option<(Scope, Vec<FieldMatch>)> {
+    (entry.table != vnet::ACL).then(|| ((entry.table, entry.scope), entry.matches.clone()))
 }
 
 fn put<'e, A>(
