@@ -10,6 +10,7 @@ use contract::ResetScope;
 use model::Config;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 use store::Store;
 
 /// A question to the controller.
@@ -160,7 +161,7 @@ impl<S: Store> Controller<S> {
         dry_run: bool,
         now: u64,
     ) -> Result<Waiting, Vec<String>> {
-        let config = Config::parse(&text, file);
+        let config = Config::parse_at(&text, Path::new(file));
         let config = config.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         if dry_run {
             let changes = self.dry_run(&config.desired).map_err(|e| vec![e.to_string()])?;

@@ -39,8 +39,16 @@ impl Config {
     /// # Errors
     /// All errors of both files; `Unreadable` when one cannot be read.
     pub fn load(path: &Path) -> Result<Config, Vec<ConfigError>> {
+        Config::parse_at(&read(path, &path.display().to_string())?, path)
+    }
+
+    /// Reads the text that was in a file, and the profile file that it may name, relative to that file's path.
+    ///
+    /// # Errors
+    /// All errors of both.
+    pub fn parse_at(text: &str, path: &Path) -> Result<Config, Vec<ConfigError>> {
         let file = path.display().to_string();
-        Config::parse_with(&read(path, &file)?, &file, |profile| {
+        Config::parse_with(text, &file, |profile| {
             let path = path.parent().unwrap_or(Path::new("")).join(profile);
             let file = path.display().to_string();
             Ok(read(&path, &file).and_then(|text| Profile::parse(&text, &file)))

@@ -144,3 +144,14 @@ fn what_cannot_be_read_says_why() {
     let binary = dir.file("binary.toml", b"schema = 1\n# \xff\n");
     assert_eq!(words(Config::load(&binary), &dir), ["unreadable binary.toml:2:3: not UTF-8 text"]);
 }
+
+#[test]
+fn text_that_was_in_a_file_finds_its_profile_beside_that_file() {
+    let folder = std::env::temp_dir().join(format!("softdpu-parse-at-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("small.toml"), "schema = 1\nname = \"small\"\n[tables]\nacl = 3\n").unwrap();
+    let text = "schema = 1\n[device]\nprofile = \"small.toml\"\n";
+    let config = model::Config::parse_at(text, &folder.join("device.toml")).unwrap();
+    assert_eq!(config.profile.limit("acl"), Some(3));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
