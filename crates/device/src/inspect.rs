@@ -270,7 +270,10 @@ impl Inspection {
             match self.error_source(parsed, view, snapshot) {
                 Step::Continue => {}
                 Step::Drop(reason) => return Ok(End::Drop(reason)),
-                Step::Punt(reason) => return Err(reason),
+                Step::Punt(reason) => {
+                    self.handed_on = Some(known);
+                    return Err(reason);
+                }
             }
         }
         self.hits = hits;
