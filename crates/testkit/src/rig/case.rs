@@ -134,10 +134,10 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
     }
 }
 
-fn course(rig: &mut Rig, random: &mut Random, desired: Desired) -> Result<Summary, String> {
+fn course(rig: &mut Rig, random: &mut Random, first: Desired) -> Result<Summary, String> {
     let mut compared = 0;
     storm(rig, random);
-    rig.apply(&desired)?;
+    rig.apply(&first)?;
     settle_under_traffic(rig, random)?;
     compared += stable(rig, random, 30)?;
     let mut rounds = random.within(2..=4);
@@ -147,14 +147,14 @@ fn course(rig: &mut Rig, random: &mut Random, desired: Desired) -> Result<Summar
         let complete = std::mem::take(&mut rig.complete);
         match random.below(10) {
             0..=4 => {
-                let desired = changed(rig, random)?;
+                let desired = changed(rig, random, &first);
                 rig.apply(&desired)?;
                 if random.chance(20) {
                     rig.pass(random.below(20 * MS));
                     rig.restart_controller()?;
                 } else if random.chance(25) {
                     rig.pass(random.below(8 * MS));
-                    let desired = changed(rig, random)?;
+                    let desired = changed(rig, random, &first);
                     rig.apply(&desired)?;
                 }
             }
@@ -213,11 +213,11 @@ fn calm(rig: &mut Rig) {
     rig.line.weather = Weather { delay: 50_000, ..Weather::default() };
 }
 
-/// A change of the policy in force; sometimes with a rule that must be in the device.
-fn changed(rig: &Rig, random: &mut Random) -> Result<Desired, String> {
-    let policies = rig.reference.policies();
-    let policy = policies.last().ok_or("no policy")?;
-    let mut desired = change(random, policy.desired());
+/// A change of the newest policy; sometimes with a rule that must be in the device. The first one comes again where nothing is in force,
+/// because it was refused.
+fn changed(rig: &Rig, random: &mut Random, first: &Desired) -> Desired {
+    let newest = rig.reference.policies().last().map(|p| p.desired());
+    let mut desired = change(random, newest.filter(|d| !d.enis.is_empty()).unwrap_or(first));
     if random.chance(30) {
         let group = random.below(desired.acl_groups.len() as u64) as usize;
         let rules = &mut desired.acl_groups[group].rules;
@@ -229,7 +229,7 @@ fn changed(rig: &Rig, random: &mut Random) -> Result<Desired, String> {
         let rules = desired.acl_groups.iter_mut().flat_map(|g| &mut g.rules);
         rules.for_each(|r| r.offload = Offload::Any);
     }
-    Ok(desired)
+    desired
 }
 
 /// Packets while the controller is at work.
