@@ -84,13 +84,10 @@ impl Decoder {
         let Some(record) = rest.get(..len) else {
             return Ok(None);
         };
-        let (record, left) = postcard::take_from_bytes::<T>(record)
-            .map_err(|e| CodecError::Malformed(e.to_string()))?;
+        let (record, left) =
+            postcard::take_from_bytes::<T>(record).map_err(|e| CodecError::Malformed(e.to_string()))?;
         if !left.is_empty() {
-            return Err(CodecError::Malformed(format!(
-                "{} bytes too many",
-                left.len()
-            )));
+            return Err(CodecError::Malformed(format!("{} bytes too many", left.len())));
         }
         self.start += 4 + len;
         Ok(Some(record))
@@ -111,28 +108,16 @@ mod tests {
                 target: Target::Device,
                 entry: Entry {
                     id: EntryId(id as u32),
-                    rule: RuleRef {
-                        rule: 3,
-                        revision: 1,
-                    },
+                    rule: RuleRef { rule: 3, revision: 1 },
                     table: TableId(3),
                     scope: 9,
                     priority: 10,
                     matches: vec![
                         FieldMatch::Any,
-                        FieldMatch::Prefix {
-                            value: 0xffff_0a00_0000,
-                            len: 104,
-                        },
-                        FieldMatch::Range {
-                            low: 1,
-                            high: 65535,
-                        },
+                        FieldMatch::Prefix { value: 0xffff_0a00_0000, len: 104 },
+                        FieldMatch::Range { low: 1, high: 65535 },
                     ],
-                    action: Action {
-                        id: ActionId(1),
-                        params: vec![u128::MAX],
-                    },
+                    action: Action { id: ActionId(1), params: vec![u128::MAX] },
                 },
             }),
         }
@@ -151,11 +136,7 @@ mod tests {
                     seen.push(r);
                 }
             }
-            assert_eq!(
-                seen,
-                (1..5).map(request).collect::<Vec<_>>(),
-                "cut at {cut}"
-            );
+            assert_eq!(seen, (1..5).map(request).collect::<Vec<_>>(), "cut at {cut}");
         }
     }
 
@@ -163,10 +144,7 @@ mod tests {
     fn a_length_over_the_bound_is_refused_before_it_is_stored() {
         let mut decoder = Decoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
-        assert_eq!(
-            decoder.pop::<Request>(),
-            Err(CodecError::TooLong(u32::MAX as usize))
-        );
+        assert_eq!(decoder.pop::<Request>(), Err(CodecError::TooLong(u32::MAX as usize)));
     }
 
     proptest! {

@@ -1,9 +1,7 @@
 //! Commands and completions.
 
 use crate::report::TraceReport;
-use crate::{
-    CommandId, Entry, EntryId, Generation, InstallReason, Miss, Session, TableId, Target, Version,
-};
+use crate::{CommandId, Entry, EntryId, Generation, InstallReason, Miss, Session, TableId, Target, Version};
 use serde::{Deserialize, Serialize};
 
 /// One change to one set of tables, staged until the commit.

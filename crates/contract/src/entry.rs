@@ -48,9 +48,7 @@ id!(
 );
 
 /// The rule that an entry was compiled from. A rule may have several entries.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct RuleRef {
     /// The controller's number of the rule; kept over restarts of either side.
     pub rule: u32,
@@ -113,8 +111,7 @@ impl FieldMatch {
                 (a ^ b) & prefix_mask(m.min(n)) == 0
             }
             (Range { low: a, high: b }, Range { low: c, high: d }) => a <= d && c <= b,
-            (Prefix { value, len }, Range { low, high })
-            | (Range { low, high }, Prefix { value, len }) => {
+            (Prefix { value, len }, Range { low, high }) | (Range { low, high }, Prefix { value, len }) => {
                 let last = value | !prefix_mask(len);
                 value <= high as u128 && (low as u128) <= last
             }
@@ -167,11 +164,7 @@ impl Entry {
         self.table == other.table
             && self.scope == other.scope
             && self.matches.len() == other.matches.len()
-            && self
-                .matches
-                .iter()
-                .zip(&other.matches)
-                .all(|(a, b)| a.overlaps(b))
+            && self.matches.iter().zip(&other.matches).all(|(a, b)| a.overlaps(b))
     }
 }
 

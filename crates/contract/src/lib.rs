@@ -18,13 +18,11 @@ pub mod report;
 pub mod schema;
 
 pub use command::{
-    Armed, Command, Completion, DeviceState, DumpedEntry, EntryHits, Op, Outcome, Probed, Reply,
-    ResetScope,
+    Armed, Command, Completion, DeviceState, DumpedEntry, EntryHits, Op, Outcome, Probed, Reply, ResetScope,
 };
 pub use device::{Capabilities, Device, SubmitError, TableCapability};
 pub use entry::{
-    prefix_mask,
-    Action, ActionId, CommandId, Entry, EntryId, FieldMatch, Generation, Miss, RuleRef, Session,
-    TableId, Target, Version,
+    Action, ActionId, CommandId, Entry, EntryId, FieldMatch, Generation, Miss, RuleRef, Session, TableId,
+    Target, Version, prefix_mask,
 };
 pub use reason::InstallReason;

@@ -90,6 +90,10 @@ pub struct Status {
     pub tx: Amount,
     /// What was dropped, all reasons.
     pub dropped: Amount,
+    /// What ended here without being dropped: ARP that was answered, say.
+    pub consumed: Amount,
+    /// What was made here: ARP answers, say.
+    pub created: Amount,
     /// Frames that the device handled itself, after a hit in its flow table.
     pub flow_hits: u64,
     /// Frames that went to the host path.

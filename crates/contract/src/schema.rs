@@ -91,11 +91,7 @@ impl Table {
 /// The action that every table has: not decidable in the device, to the host path.
 pub const PUNT: ActionId = ActionId(0);
 
-const PUNT_INFO: ActionInfo = ActionInfo {
-    id: PUNT,
-    name: "punt",
-    params: &[],
-};
+const PUNT_INFO: ActionInfo = ActionInfo { id: PUNT, name: "punt", params: &[] };
 
 /// The program `vnet`: ENIs, anti-spoofing, ACL stages, routes and mappings of VNETs.
 pub mod vnet {
@@ -146,21 +142,17 @@ pub mod vnet {
                 id: ENI,
                 name: "eni",
                 scope: "device",
-                key: &[Field {
-                    name: "port",
-                    bits: 16,
-                    kind: MatchKind::Exact,
-                }],
+                key: &[Field { name: "port", bits: 16, kind: MatchKind::Exact }],
                 actions: &[
                     PUNT_INFO,
                     ActionInfo {
                         id: SET_ENI,
                         name: "set_eni",
                         params: &[
-                            "eni", "mac", "vnet", "flags", "out_v4_1", "out_v4_2", "out_v4_3",
-                            "out_v4_4", "out_v4_5", "out_v6_1", "out_v6_2", "out_v6_3", "out_v6_4",
-                            "out_v6_5", "in_v4_1", "in_v4_2", "in_v4_3", "in_v4_4", "in_v4_5",
-                            "in_v6_1", "in_v6_2", "in_v6_3", "in_v6_4", "in_v6_5",
+                            "eni", "mac", "vnet", "flags", "out_v4_1", "out_v4_2", "out_v4_3", "out_v4_4",
+                            "out_v4_5", "out_v6_1", "out_v6_2", "out_v6_3", "out_v6_4", "out_v6_5",
+                            "in_v4_1", "in_v4_2", "in_v4_3", "in_v4_4", "in_v4_5", "in_v6_1", "in_v6_2",
+                            "in_v6_3", "in_v6_4", "in_v6_5",
                         ],
                     },
                 ],
@@ -169,115 +161,45 @@ pub mod vnet {
                 id: SOURCE,
                 name: "source",
                 scope: "eni",
-                key: &[Field {
-                    name: "src",
-                    bits: 128,
-                    kind: MatchKind::Lpm,
-                }],
-                actions: &[
-                    PUNT_INFO,
-                    ActionInfo {
-                        id: PERMIT,
-                        name: "permit",
-                        params: &[],
-                    },
-                ],
+                key: &[Field { name: "src", bits: 128, kind: MatchKind::Lpm }],
+                actions: &[PUNT_INFO, ActionInfo { id: PERMIT, name: "permit", params: &[] }],
             },
             Table {
                 id: ACL,
                 name: "acl",
                 scope: "group",
                 key: &[
-                    Field {
-                        name: "protocol",
-                        bits: 8,
-                        kind: MatchKind::Optional,
-                    },
-                    Field {
-                        name: "src",
-                        bits: 128,
-                        kind: MatchKind::Prefix,
-                    },
-                    Field {
-                        name: "dst",
-                        bits: 128,
-                        kind: MatchKind::Prefix,
-                    },
-                    Field {
-                        name: "src_port",
-                        bits: 16,
-                        kind: MatchKind::Range,
-                    },
-                    Field {
-                        name: "dst_port",
-                        bits: 16,
-                        kind: MatchKind::Range,
-                    },
+                    Field { name: "protocol", bits: 8, kind: MatchKind::Optional },
+                    Field { name: "src", bits: 128, kind: MatchKind::Prefix },
+                    Field { name: "dst", bits: 128, kind: MatchKind::Prefix },
+                    Field { name: "src_port", bits: 16, kind: MatchKind::Range },
+                    Field { name: "dst_port", bits: 16, kind: MatchKind::Range },
                 ],
                 actions: &[
                     PUNT_INFO,
-                    ActionInfo {
-                        id: ALLOW,
-                        name: "allow",
-                        params: &[],
-                    },
-                    ActionInfo {
-                        id: ALLOW_TERMINATING,
-                        name: "allow_terminating",
-                        params: &[],
-                    },
-                    ActionInfo {
-                        id: DENY,
-                        name: "deny",
-                        params: &[],
-                    },
-                    ActionInfo {
-                        id: DENY_TERMINATING,
-                        name: "deny_terminating",
-                        params: &[],
-                    },
+                    ActionInfo { id: ALLOW, name: "allow", params: &[] },
+                    ActionInfo { id: ALLOW_TERMINATING, name: "allow_terminating", params: &[] },
+                    ActionInfo { id: DENY, name: "deny", params: &[] },
+                    ActionInfo { id: DENY_TERMINATING, name: "deny_terminating", params: &[] },
                 ],
             },
             Table {
                 id: ROUTE,
                 name: "route",
                 scope: "eni",
-                key: &[Field {
-                    name: "dst",
-                    bits: 128,
-                    kind: MatchKind::Lpm,
-                }],
+                key: &[Field { name: "dst", bits: 128, kind: MatchKind::Lpm }],
                 actions: &[
                     PUNT_INFO,
-                    ActionInfo {
-                        id: TO_VNET,
-                        name: "to_vnet",
-                        params: &["vnet"],
-                    },
-                    ActionInfo {
-                        id: BLACKHOLE,
-                        name: "drop",
-                        params: &[],
-                    },
+                    ActionInfo { id: TO_VNET, name: "to_vnet", params: &["vnet"] },
+                    ActionInfo { id: BLACKHOLE, name: "drop", params: &[] },
                 ],
             },
             Table {
                 id: MAPPING,
                 name: "mapping",
                 scope: "vnet",
-                key: &[Field {
-                    name: "dst",
-                    bits: 128,
-                    kind: MatchKind::Lpm,
-                }],
-                actions: &[
-                    PUNT_INFO,
-                    ActionInfo {
-                        id: TO_PORT,
-                        name: "to_port",
-                        params: &["port", "mac"],
-                    },
-                ],
+                key: &[Field { name: "dst", bits: 128, kind: MatchKind::Lpm }],
+                actions: &[PUNT_INFO, ActionInfo { id: TO_PORT, name: "to_port", params: &["port", "mac"] }],
             },
         ],
     };

@@ -460,7 +460,7 @@ impl HostPath {
                         from,
                         FLOW_CHUNK,
                         owner,
-                        self.snapshot.version,
+                        &self.snapshot,
                         self.now_ms,
                         &self.shared.config.ports,
                         |c| c.cold.tier == Tier::Host,

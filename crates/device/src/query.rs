@@ -125,6 +125,8 @@ impl SoftDevice {
             rx: amount(all.entered.port),
             tx: amount(all.left.port),
             dropped: amount(all.drops().map(|(_, c)| c).sum()),
+            consumed: amount(all.consumed().map(|(_, c)| c).sum()),
+            created: amount(all.created().map(|(_, c)| c).sum()),
             flow_hits: sum(|r| r.flow_hits),
             punted: all.left.host_path.iter().map(|c| c.frames).sum(),
             connections: Connections {

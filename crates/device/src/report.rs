@@ -2,8 +2,7 @@
 
 use crate::egress::PortCount;
 use crate::inspect::Inspection;
-use crate::shared::PortDescription;
-use contract::Version;
+use crate::shared::{PortDescription, Snapshot};
 use contract::report::FlowReport;
 use functions::conntrack;
 use packet::{Count, Ledger};
@@ -60,20 +59,25 @@ pub fn flows(
     from: u32,
     chunk: u32,
     owner: &str,
-    version: Version,
+    snapshot: &Snapshot,
     now_ms: u32,
     ports: &[PortDescription],
     wanted: impl Fn(&Connection) -> bool,
 ) -> (Vec<FlowReport>, Option<u32>) {
     let end = connections.capacity().min(from.saturating_add(chunk));
     let name = |port: u16| ports.get(port as usize).map_or(String::new(), |p| p.name.clone());
+    // A reset takes flows out of the device's table; their connections wait for the next packet.
+    let shown = |c: &Connection| match c.cold.tier {
+        Tier::Device if c.cold.generation != snapshot.generation.0 as u16 => Tier::Pending,
+        tier => tier,
+    };
     let rows = (from..end)
         .map(|record| connections.get(record))
         .filter(|c| c.cold.used && wanted(c))
         .map(|c| {
             let key = &c.flows[0].key;
             FlowReport {
-                tier: tier(c.cold.tier).into(),
+                tier: tier(shown(c)).into(),
                 owner: owner.into(),
                 protocol: protocol_name(key.proto),
                 port: name(c.cold.port),
@@ -84,7 +88,7 @@ pub fn flows(
                 peer_port: name(c.flows[0].port),
                 state: conntrack::state_word(&c.cold.track).into(),
                 frames: u64::from(c.flows[0].frames) + u64::from(c.flows[1].frames),
-                version,
+                version: snapshot.version,
                 idle_ns: u64::from(now_ms.wrapping_sub(c.seen())) * 1_000_000,
             }
         })

@@ -78,6 +78,9 @@ pub struct Worker {
     now_ms: u32,
     sweep: u32,
     swept_ms: u32,
+    /// Connections that this worker owns.
+    owned: u64,
+    /// Those of them that hold room in the flow table.
     device_tier: u64,
     stopwatch: Stopwatch,
 }
@@ -118,6 +121,7 @@ impl Worker {
             now_ms: 0,
             sweep: 0,
             swept_ms: 0,
+            owned: 0,
             device_tier: 0,
             stopwatch: Stopwatch::default(),
             shared,

@@ -21,10 +21,7 @@ impl Default for Batch {
 impl Batch {
     /// An empty batch.
     pub const fn new() -> Batch {
-        Batch {
-            slots: [const { None }; BATCH],
-            used: 0,
-        }
+        Batch { slots: [const { None }; BATCH], used: 0 }
     }
 
     /// Slots in use: frames pushed since the last [`finish`](Batch::finish), taken ones included.

@@ -127,11 +127,7 @@ impl Frame {
     /// If `len` is above [`capacity`](Frame::capacity): a bug of the caller.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
-        assert!(
-            len <= self.capacity(),
-            "length {len} above capacity {}",
-            self.capacity()
-        );
+        assert!(len <= self.capacity(), "length {len} above capacity {}", self.capacity());
         self.control_mut().len = len as u32;
     }
 
@@ -141,11 +137,7 @@ impl Frame {
     /// If `n` is above [`headroom`](Frame::headroom): a bug of the caller.
     #[inline]
     pub fn prepend(&mut self, n: usize) -> &mut [u8] {
-        assert!(
-            n <= self.headroom(),
-            "{n} bytes above headroom {}",
-            self.headroom()
-        );
+        assert!(n <= self.headroom(), "{n} bytes above headroom {}", self.headroom());
         let control = self.control_mut();
         control.start -= n as u32;
         control.len += n as u32;
@@ -208,24 +200,12 @@ impl Frame {
     pub fn wire(&self) -> Count {
         let (meta, len) = (self.meta(), self.len() as u64);
         if !meta.is_gso() || meta.gso_size == 0 {
-            return Count {
-                frames: 1,
-                packets: 1,
-                bytes: len,
-            };
+            return Count { frames: 1, packets: 1, bytes: len };
         }
-        let headers = if meta.payload != 0 {
-            meta.payload
-        } else {
-            meta.hdr_len
-        };
+        let headers = if meta.payload != 0 { meta.payload } else { meta.hdr_len };
         let headers = u64::from(headers).min(len);
         let packets = (len - headers).div_ceil(u64::from(meta.gso_size)).max(1);
-        Count {
-            frames: 1,
-            packets,
-            bytes: len + (packets - 1) * headers,
-        }
+        Count { frames: 1, packets, bytes: len + (packets - 1) * headers }
     }
 
     /// Sends the buffer home, from any thread. The owner of the pool is faster with
@@ -255,8 +235,7 @@ impl Drop for Frame {
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Frame");
-        out.field("len", &self.len())
-            .field("large", &self.is_large());
+        out.field("len", &self.len()).field("large", &self.is_large());
         out.field("meta", self.meta()).finish()
     }
 }
@@ -272,13 +251,7 @@ pub(crate) unsafe fn initialise(
     end: usize,
     len: usize,
 ) -> Frame {
-    let fresh = Control {
-        home,
-        next: ptr::null_mut(),
-        start: DATA as u32,
-        len: len as u32,
-        end: end as u32,
-    };
+    let fresh = Control { home, next: ptr::null_mut(), start: DATA as u32, len: len as u32, end: end as u32 };
     // SAFETY: by this function's contract; `Meta` lies behind `Control`, inside `end`.
     unsafe {
         control.write(fresh);

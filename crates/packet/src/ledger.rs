@@ -18,11 +18,7 @@ pub struct Count {
 
 impl Count {
     /// Nothing.
-    pub const ZERO: Count = Count {
-        frames: 0,
-        packets: 0,
-        bytes: 0,
-    };
+    pub const ZERO: Count = Count { frames: 0, packets: 0, bytes: 0 };
 
     /// Whether nothing was counted.
     pub fn is_zero(&self) -> bool {
@@ -172,10 +168,7 @@ impl Ledger {
     /// The law: frames entered, less frames left, less frames held. Anything but 0 is an alarm:
     /// above 0 frames were lost without a name, below 0 frames were counted twice.
     pub fn unaccounted(&self) -> i64 {
-        let inside = self
-            .total_entered()
-            .frames
-            .wrapping_sub(self.total_left().frames);
+        let inside = self.total_entered().frames.wrapping_sub(self.total_left().frames);
         inside.wrapping_sub(self.held) as i64
     }
 
@@ -228,9 +221,5 @@ fn non_zero<'a, R: Copy>(
     reasons: &'static [R],
     counts: &'a [Count],
 ) -> impl Iterator<Item = (R, Count)> + 'a {
-    reasons
-        .iter()
-        .copied()
-        .zip(counts.iter().copied())
-        .filter(|(_, count)| !count.is_zero())
+    reasons.iter().copied().zip(counts.iter().copied()).filter(|(_, count)| !count.is_zero())
 }

@@ -172,16 +172,8 @@ impl Pool {
             // SAFETY: no buffer has been taken yet.
             unsafe { small.unmap() }
         })?;
-        let home = Box::new(Home {
-            returned: AtomicPtr::new(ptr::null_mut()),
-            stray: AtomicU64::new(0),
-        });
-        Ok(Pool {
-            home: NonNull::from(Box::leak(home)),
-            small,
-            large,
-            _owner: PhantomData,
-        })
+        let home = Box::new(Home { returned: AtomicPtr::new(ptr::null_mut()), stray: AtomicU64::new(0) });
+        Ok(Pool { home: NonNull::from(Box::leak(home)), small, large, _owner: PhantomData })
     }
 
     /// A frame of `len` bytes with full headroom and cleared metadata; its bytes are whatever the
@@ -250,11 +242,7 @@ impl Pool {
     }
 
     fn class(&mut self, large: bool) -> &mut Class {
-        if large {
-            &mut self.large
-        } else {
-            &mut self.small
-        }
+        if large { &mut self.large } else { &mut self.small }
     }
 
     /// Takes in what other threads sent home.

@@ -30,10 +30,7 @@ fn the_start_moves_into_the_headroom_and_back() {
     frame.meta_mut().port = 7;
     frame.prepend(4).copy_from_slice(b"head");
     assert_eq!(frame.data(), b"headpayload");
-    assert_eq!(
-        (frame.headroom(), frame.capacity()),
-        (HEADROOM - 4, SMALL + 4)
-    );
+    assert_eq!((frame.headroom(), frame.capacity()), (HEADROOM - 4, SMALL + 4));
     frame.trim_front(6);
     assert_eq!(frame.data(), b"yload");
     frame.set_len(2);
@@ -42,10 +39,7 @@ fn the_start_moves_into_the_headroom_and_back() {
     frame.prepend(frame.headroom()).fill(0xff);
     assert_eq!((frame.headroom(), frame.meta().port), (0, 7));
     frame.reset(SMALL);
-    assert_eq!(
-        (frame.headroom(), frame.len(), *frame.meta()),
-        (HEADROOM, SMALL, Meta::default())
-    );
+    assert_eq!((frame.headroom(), frame.len(), *frame.meta()), (HEADROOM, SMALL, Meta::default()));
     pool.free(frame);
 }
 
@@ -83,23 +77,11 @@ fn wire_equivalents() {
         let mut frame = pool.alloc(len).unwrap();
         let meta = frame.meta_mut();
         (meta.payload, meta.hdr_len, meta.gso_size) = (headers, 14, gso_size);
-        meta.gso = if gso_size == 0 {
-            GsoType::None
-        } else {
-            GsoType::TcpV4
-        };
+        meta.gso = if gso_size == 0 { GsoType::None } else { GsoType::TcpV4 };
         if headers == 0 {
             meta.hdr_len = 0;
         }
-        assert_eq!(
-            frame.wire(),
-            Count {
-                frames: 1,
-                packets,
-                bytes
-            },
-            "{name}"
-        );
+        assert_eq!(frame.wire(), Count { frames: 1, packets, bytes }, "{name}");
         pool.free(frame);
     }
 }

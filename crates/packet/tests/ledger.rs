@@ -6,11 +6,7 @@ use packet::{ConsumeReason, Count, CreateReason, DropReason, Ledger, PuntReason}
 use proptest::prelude::*;
 
 fn count(frames: u64) -> Count {
-    Count {
-        frames,
-        packets: frames * 3,
-        bytes: frames * 100,
-    }
+    Count { frames, packets: frames * 3, bytes: frames * 100 }
 }
 
 #[test]
@@ -24,10 +20,7 @@ fn a_frame_without_a_name_is_unaccounted() {
     assert_eq!(ledger.unaccounted(), 1, "lost");
     ledger.consume(ConsumeReason::Probe, count(2));
     assert_eq!(ledger.unaccounted(), -1, "counted twice");
-    assert_eq!(
-        ledger.drops().collect::<Vec<_>>(),
-        [(DropReason::NoRoute, count(1))]
-    );
+    assert_eq!(ledger.drops().collect::<Vec<_>>(), [(DropReason::NoRoute, count(1))]);
 }
 
 #[test]
@@ -44,11 +37,7 @@ fn codes_are_snake_case_unique_and_found_again() {
             assert_eq!(index(reason), i);
             assert_eq!(from_code(code(reason)), Some(reason));
             assert!(seen.insert(code(reason)), "{reason:?} twice");
-            assert!(
-                code(reason)
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-            );
+            assert!(code(reason).bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
             assert!(meaning(reason).ends_with('.') && !meaning(reason).starts_with(' '));
             // The code is the variant's name, so that a search finds both.
             let name = format!("{reason:?}").to_lowercase();
@@ -56,20 +45,8 @@ fn codes_are_snake_case_unique_and_found_again() {
         }
         assert_eq!(from_code("nonsense"), None);
     }
-    check(
-        DropReason::ALL,
-        DropReason::code,
-        DropReason::meaning,
-        DropReason::from_code,
-        DropReason::index,
-    );
-    check(
-        PuntReason::ALL,
-        PuntReason::code,
-        PuntReason::meaning,
-        PuntReason::from_code,
-        PuntReason::index,
-    );
+    check(DropReason::ALL, DropReason::code, DropReason::meaning, DropReason::from_code, DropReason::index);
+    check(PuntReason::ALL, PuntReason::code, PuntReason::meaning, PuntReason::from_code, PuntReason::index);
     check(
         ConsumeReason::ALL,
         ConsumeReason::code,

@@ -17,10 +17,7 @@ fn large_frames_serve_when_small_ones_are_out() {
     assert!(pool.alloc(100).is_none());
     pool.free(b);
     let b = pool.alloc(LARGE).unwrap();
-    assert!(
-        pool.alloc(LARGE).is_none(),
-        "a small one never serves for a large one"
-    );
+    assert!(pool.alloc(LARGE).is_none(), "a small one never serves for a large one");
     assert_eq!((pool.available(), pool.outstanding()), ((0, 0), 2));
     pool.free(a);
     pool.free(b);
@@ -87,9 +84,7 @@ fn many_threads_send_frames_home_while_the_owner_takes() {
     while sent < ROUNDS {
         match pool.copy_from(&sent.to_le_bytes()) {
             Some(frame) => {
-                senders[sent as usize % THREADS]
-                    .send((sent, frame))
-                    .unwrap();
+                senders[sent as usize % THREADS].send((sent, frame)).unwrap();
                 sent += 1;
             }
             None => thread::yield_now(),
@@ -98,10 +93,7 @@ fn many_threads_send_frames_home_while_the_owner_takes() {
     drop(senders);
     let seen: u64 = joins.into_iter().map(|join| join.join().unwrap()).sum();
     assert_eq!(seen, ROUNDS);
-    assert_eq!(
-        (pool.available(), pool.outstanding(), pool.stray()),
-        ((40, 2), 0, 0)
-    );
+    assert_eq!((pool.available(), pool.outstanding(), pool.stray()), ((40, 2), 0, 0));
 }
 
 #[test]
@@ -120,24 +112,13 @@ fn a_batch_keeps_slots_and_reports_what_was_left_over() {
     assert_eq!(taken.data(), [3]);
     pool.free(taken);
     assert!(batch.take(3).is_none() && batch.get(3).is_none() && batch.get(BATCH).is_none());
-    assert_eq!(
-        batch.get(4).unwrap().data(),
-        [4],
-        "slots keep their numbers"
-    );
+    assert_eq!(batch.get(4).unwrap().data(), [4], "slots keep their numbers");
     assert_eq!((batch.len(), batch.iter().count()), (BATCH, BATCH - 1));
     for i in (0..BATCH).filter(|i| *i != 3 && *i != 9) {
         pool.free(batch.take(i).unwrap());
     }
     let finished = catch_unwind(AssertUnwindSafe(|| batch.finish()));
-    assert_eq!(
-        finished.ok(),
-        if cfg!(debug_assertions) {
-            None
-        } else {
-            Some(1)
-        }
-    );
+    assert_eq!(finished.ok(), if cfg!(debug_assertions) { None } else { Some(1) });
     assert!(batch.is_empty());
     assert_eq!((pool.outstanding(), pool.stray()), (0, 0));
     assert_eq!(batch.finish(), 0);

@@ -58,8 +58,16 @@ fn no_port(name: &str, ports: &[PortReport]) -> Failure {
 /// `softdpu flow`
 pub fn flow(global: &Global, command: &FlowCommand) -> Result {
     let FlowCommand::List { limit } = command;
-    match ask::device(&run_dir(global)?, &Query::Flows { limit: *limit })? {
-        Answer::Flows(flows) => print(global.output, &flows, |f| show::flows(f)),
+    match ask::device(&run_dir(global)?, &Query::Flows { limit: limit.saturating_add(1) })? {
+        Answer::Flows(mut flows) => {
+            let more = flows.len() > *limit;
+            flows.truncate(*limit);
+            print(global.output, &flows, |f| show::flows(f))?;
+            if more {
+                eprintln!("these are the first {limit}, there are more: --limit N shows N");
+            }
+            Ok(())
+        }
         _ => unexpected(),
     }
 }

@@ -38,6 +38,9 @@ fn run(cli: &Cli) -> failure::Result<u8> {
     };
     match command {
         Command::Run(args) => process::supervisor::main(args, &place::run_dir(global)?),
+        Command::Stop if global.lab.is_some() => Err(failure::Failure::usage(
+            "a lab ends where it was started: Ctrl-C there, or SIGTERM to that process",
+        )),
         Command::Stop => process::supervisor::stop(&place::run_dir(global)?),
         Command::Device(args) => process::device::main(&args.config, &place::run_dir(global)?),
         Command::Controller(args) => process::controller::main(args, &place::run_dir(global)?),

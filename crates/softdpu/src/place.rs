@@ -73,12 +73,12 @@ impl Lock {
         }
         file.set_len(0).map_err(failed)?;
         file.rewind().map_err(failed)?;
-        write!(file, "{}", std::process::id()).map_err(failed)?;
+        write!(file, "{}\n{}\n", std::process::id(), pid_namespace()).map_err(failed)?;
         Ok(Lock(file))
     }
 }
 
-/// The process that holds a lock.
+/// The process that holds a lock. `None` also if it lives in another pid namespace, where its number means another process.
 pub fn holder(dir: &Path, name: &str) -> Option<Pid> {
     let mut file = File::open(dir.join(name)).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
@@ -86,5 +86,14 @@ pub fn holder(dir: &Path, name: &str) -> Option<Pid> {
     }
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
-    Pid::from_raw(text.trim().parse().ok()?)
+    let (pid, namespace) = text.trim().split_once('\n')?;
+    if namespace != pid_namespace() {
+        return None;
+    }
+    Pid::from_raw(pid.parse().ok()?)
+}
+
+/// The name of our pid namespace.
+fn pid_namespace() -> String {
+    std::fs::read_link("/proc/self/ns/pid").map_or(String::new(), |n| n.display().to_string())
 }

@@ -10,8 +10,11 @@ const PAIRS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("pairs");
 /// A store in one file, open in one process at a time.
 #[derive(Debug)]
 pub struct Embedded {
-    database: Database,
+    /// `None` while it cannot be opened again.
+    database: Option<Database>,
     path: PathBuf,
+    /// A write failed: redb refuses all further ones until the file is opened anew.
+    failed: bool,
 }
 
 impl Embedded {
@@ -21,31 +24,21 @@ impl Embedded {
     /// [`StoreError`] saying what stands in the way.
     pub fn open(path: impl AsRef<Path>) -> Result<Embedded, StoreError> {
         let path = path.as_ref().to_owned();
-        let database = Database::create(&path).map_err(|e| match e {
-            DatabaseError::DatabaseAlreadyOpen => StoreError::Locked { path: path.clone() },
-            DatabaseError::Storage(e) => storage_error(&path, e),
-            other => StoreError::Damaged { path: path.clone(), why: other.to_string() },
-        })?;
-        let mut store = Embedded { database, path };
+        let database = create(&path)?;
+        let mut store = Embedded { database: Some(database), path, failed: false };
         store.put_batch(&[])?;
         Ok(store)
     }
 
-    fn error(&self, error: impl Into<redb::Error>) -> StoreError {
-        redb_error(&self.path, error.into())
-    }
-}
-
-impl Store for Embedded {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let read = self.database.begin_read().map_err(|e| self.error(e))?;
-        let pairs = read.open_table(PAIRS).map_err(|e| self.error(e))?;
-        let value = pairs.get(key).map_err(|e| self.error(e))?;
-        Ok(value.map(|v| v.value().to_vec()))
+    fn database(&self) -> Result<&Database, StoreError> {
+        self.database.as_ref().ok_or_else(|| StoreError::Io {
+            path: self.path.clone(),
+            why: "a write failed, and the file could not be opened again".into(),
+        })
     }
 
-    fn put_batch(&mut self, batch: &[Change<'_>]) -> Result<(), StoreError> {
-        let write = self.database.begin_write().map_err(|e| self.error(e))?;
+    fn write(&mut self, batch: &[Change<'_>]) -> Result<(), StoreError> {
+        let write = self.database()?.begin_write().map_err(|e| self.error(e))?;
         {
             let mut pairs = write.open_table(PAIRS).map_err(|e| self.error(e))?;
             for (key, value) in batch {
@@ -59,8 +52,32 @@ impl Store for Embedded {
         write.commit().map_err(|e| self.error(e))
     }
 
+    fn error(&self, error: impl Into<redb::Error>) -> StoreError {
+        redb_error(&self.path, error.into())
+    }
+}
+
+impl Store for Embedded {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let read = self.database()?.begin_read().map_err(|e| self.error(e))?;
+        let pairs = read.open_table(PAIRS).map_err(|e| self.error(e))?;
+        let value = pairs.get(key).map_err(|e| self.error(e))?;
+        Ok(value.map(|v| v.value().to_vec()))
+    }
+
+    fn put_batch(&mut self, batch: &[Change<'_>]) -> Result<(), StoreError> {
+        if self.failed {
+            // The file is locked as long as it is open.
+            self.database = None;
+            self.database = Some(create(&self.path)?);
+        }
+        let written = self.write(batch);
+        self.failed = written.is_err();
+        written
+    }
+
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let read = self.database.begin_read().map_err(|e| self.error(e))?;
+        let read = self.database()?.begin_read().map_err(|e| self.error(e))?;
         let pairs = read.open_table(PAIRS).map_err(|e| self.error(e))?;
         let mut found = Vec::new();
         for pair in pairs.range(prefix..).map_err(|e| self.error(e))? {
@@ -72,6 +89,15 @@ impl Store for Embedded {
         }
         Ok(found)
     }
+}
+
+fn create(path: &Path) -> Result<Database, StoreError> {
+    let path = path.to_owned();
+    Database::create(&path).map_err(|e| match e {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::Locked { path },
+        DatabaseError::Storage(e) => storage_error(&path, e),
+        other => StoreError::Damaged { path, why: other.to_string() },
+    })
 }
 
 fn redb_error(path: &Path, error: redb::Error) -> StoreError {

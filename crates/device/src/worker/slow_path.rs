@@ -25,6 +25,7 @@ impl Worker {
         if !self.snapshot.flows.reserve(self.now) {
             return self.punt_first(frame, &parsed.key, PuntReason::FlowTableFull);
         }
+        self.owned += 1;
         self.device_tier += 1;
         let record = self.connections.insert(&parsed.key, port, self.now_ms);
         let generation = self.snapshot.generation.0 as u16;

@@ -167,6 +167,9 @@ impl Worker {
         if cold.tier == Tier::Pending {
             self.pending -= 1;
         }
+        if cold.tier != Tier::Host {
+            self.owned -= 1;
+        }
         if cold.tier != Tier::Host && cold.generation == self.snapshot.generation.0 as u16 {
             self.snapshot.flows.release();
             self.device_tier -= 1;
@@ -262,6 +265,7 @@ impl Worker {
         if promotion.generation == self.snapshot.generation.0 {
             self.device_tier += 1;
         }
+        self.owned += 1;
         self.pending += 1;
         self.fill(record, state);
         let cold = &mut self.connections.get_mut(record).cold;

@@ -49,7 +49,7 @@ impl Worker {
                         from,
                         FLOW_CHUNK,
                         owner,
-                        self.snapshot.version,
+                        &self.snapshot,
                         self.now_ms,
                         &self.shared.config.ports,
                         |c| c.cold.tier != Tier::Host,
@@ -67,14 +67,16 @@ impl Worker {
 
     /// What this worker has to tell.
     pub fn report(&self) -> ThreadReport {
+        let device = self.device_tier.saturating_sub(self.pending);
         ThreadReport {
             name: self.board().name.clone(),
             ledger: self.ledger.clone(),
             ports: self.queues.iter().map(|q| q.count.clone()).collect(),
             hits: self.verdicts.totals(),
             flow_hits: self.flow_hits,
-            device: self.device_tier.saturating_sub(self.pending),
-            pending: self.pending,
+            device,
+            // Those that a reset took out of the flow table wait for their next packet.
+            pending: self.owned - device,
             host: 0,
             cpu_ns: report::thread_cpu_ns(),
         }

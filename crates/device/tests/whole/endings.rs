@@ -66,7 +66,11 @@ fn an_answer_from_where_a_connection_led_before_is_none() {
             replace(&mut bench, &old, new);
             let fate = bench.send(BLUE_2, &back(f, 2000)[..]).fate;
             assert!(matches!(fate, Fate::Dropped(DropReason::AclOutDenied, _)), "{fate:?}");
-            assert_eq!(bench.send(BLUE_1, &out(f, 2000)[..]).fate, Fate::Sent(RED_1), "the connection goes on");
+            assert_eq!(
+                bench.send(BLUE_1, &out(f, 2000)[..]).fate,
+                Fate::Sent(RED_1),
+                "the connection goes on"
+            );
         }
     }
 }

@@ -266,7 +266,7 @@ impl Daemon {
     /// The controller's process, if one runs and has said so.
     pub fn controller_pid(&self) -> Option<i32> {
         let text = fs::read_to_string(self.run_dir.join("controller.lock")).ok()?;
-        text.trim().parse().ok()
+        text.lines().next()?.parse().ok()
     }
 
     /// Kills the controller with SIGKILL, and gives the process that it was.

@@ -8,6 +8,9 @@ use device::{Config, PortDescription};
 use model::{Desired, PortKind, Profile};
 use ports::PortSpec;
 use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
 /// Runs the device until it is told to stop.
@@ -15,9 +18,29 @@ pub fn main(config: &Path, run_dir: &Path) -> Result {
     let config = load(config)?;
     let _lock = Lock::take(run_dir, DEVICE_LOCK)?;
     let stop = stop_flag()?;
+    let _claims = claim(&config.desired)?;
     let (device, workers, host_paths) = open(&config.desired, &config.profile)?;
     let placement = placement(config.desired.device.workers as usize);
     device::run::run(device, workers, host_paths, run_dir, &placement, &stop, || {}).map_err(Failure::new)
+}
+
+/// Claims the interfaces of packet sockets: two devices on one would both forward every frame. An abstract socket belongs to one
+/// network namespace, as the interface does, and goes with its process.
+fn claim(desired: &Desired) -> Result<Vec<UnixListener>> {
+    let ports = desired.ports.iter().filter(|port| port.kind == PortKind::AfPacket);
+    ports
+        .map(|port| {
+            let name = format!("softdpu/interface/{}", port.interface);
+            let address = SocketAddr::from_abstract_name(name).map_err(Failure::new)?;
+            UnixListener::bind_addr(&address).map_err(|e| match e.kind() {
+                ErrorKind::AddrInUse => Failure::new(format!(
+                    "port {}: another device has the interface {}; stop that one first",
+                    port.name, port.interface
+                )),
+                _ => Failure::new(format!("port {}: {e}", port.name)),
+            })
+        })
+        .collect()
 }
 
 type Built = (device::SoftDevice, Vec<device::Worker>, Vec<device::HostPath>);

@@ -69,9 +69,15 @@ impl Watched {
     fn end(mut self) {
         let _ = pidfd_send_signal(&self.fd, Signal::TERM);
         let start = Instant::now();
+        let mut killed = false;
         while !self.ended() {
-            if start.elapsed() > GRACE {
+            if start.elapsed() > GRACE && !killed {
                 let _ = pidfd_send_signal(&self.fd, Signal::KILL);
+                killed = true;
+            }
+            if start.elapsed() > 2 * GRACE {
+                eprintln!("the {} does not end, killed though it was", self.name);
+                return;
             }
             std::thread::sleep(Duration::from_millis(5));
         }

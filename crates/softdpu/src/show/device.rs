@@ -25,7 +25,7 @@ pub fn status(s: &Status) -> String {
         ("controller", if s.controller { "connected".into() } else { "not connected".to_owned() }),
         ("version", format!("{} (settled {}), generation {}", s.version, s.settled, s.generation)),
         ("up", duration(s.uptime_ns)),
-        ("ENIs", if armed.is_empty() { "none".into() } else { armed.join(", ") }),
+        ("ENIs on ports", if armed.is_empty() { "none".into() } else { armed.join(", ") }),
         (
             "connections",
             format!(
@@ -36,6 +36,8 @@ pub fn status(s: &Status) -> String {
         ("received", amount(&s.rx)),
         ("sent", amount(&s.tx)),
         ("dropped", amount(&s.dropped)),
+        ("consumed", amount(&s.consumed)),
+        ("created", amount(&s.created)),
         ("flow hits", s.flow_hits.to_string()),
         ("punted", s.punted.to_string()),
         ("queued", s.queued.to_string()),

@@ -124,7 +124,7 @@ impl Place {
     /// The process that holds a lock, by the lock's content; it may be dead.
     pub fn pid(&self, name: &str) -> Pid {
         let text = fs::read_to_string(self.run_dir().join(format!("{name}.lock"))).expect("lock");
-        Pid::from_raw(text.parse().expect("process id")).expect("process id")
+        Pid::from_raw(text.lines().next().expect("a line").parse().expect("process id")).expect("process id")
     }
 
     pub fn kill(&self, name: &str) -> Pid {
