@@ -35,7 +35,7 @@ pub enum Query {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The device as a whole.
-    Status(Status),
+    Status(Box<Status>),
     /// Its ports.
     Ports(Vec<PortReport>),
     /// Drops by point and reason.

@@ -98,7 +98,7 @@ impl SoftDevice {
                     Query::Ports => Answer::Ports(self.ports(&reports)),
                     Query::Drops => Answer::Drops(drops(&reports)),
                     Query::Points => Answer::Points(reports.iter().map(|r| point(r)).collect()),
-                    _ => Answer::Status(self.status(&reports)),
+                    _ => Answer::Status(Box::new(self.status(&reports))),
                 }
             }),
         }

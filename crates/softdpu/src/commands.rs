@@ -28,7 +28,7 @@ fn controller(run_dir: &Path, request: &ApiRequest) -> Result<ApiAnswer> {
 pub fn status(global: &Global) -> Result {
     match ask::device(&run_dir(global)?, &Query::Status)? {
         Answer::Status(status) => {
-            print(global.output, &status, show::status)?;
+            print(global.output, &*status, show::status)?;
             match status.unaccounted {
                 0 => Ok(()),
                 n => Err(Failure::new(format!("unaccounted: {n}"))),

@@ -122,7 +122,7 @@ impl Daemon {
     /// As [`Daemon::device`]; so for all that follow.
     pub fn status(&self) -> Result<Status, LabError> {
         match self.device(&Query::Status)? {
-            Answer::Status(status) => Ok(status),
+            Answer::Status(status) => Ok(*status),
             _ => self.unexpected("its status"),
         }
     }
