@@ -353,8 +353,11 @@ impl HostPath {
         if self.connections.len() >= self.shared.config.max_connections {
             return self.send(ToWorker::Gone(state.key));
         }
-        if self.connections.find(self.connections.hash(&state.key), &state.key).is_some() {
-            return;
+        match self.connections.find(self.connections.hash(&state.key), &state.key) {
+            None => {}
+            Some(handle) if handle.dir() == 0 => return,
+            // Both ends had opened it, and it is here as the other's.
+            Some(_) => return self.send(ToWorker::Gone(state.key)),
         }
         let record = self.connections.insert(&state.key, state.port, self.now_ms);
         let connection = self.connections.get_mut(record);
