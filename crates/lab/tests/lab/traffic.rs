@@ -201,7 +201,8 @@ fn tcp_failures_are_reported() -> i32 {
         let connections = server.stop().expect("stop");
         assert!(!connections[0].complete);
         assert!(connections[0].last_at < failure.at);
-        assert!(connections[0].bytes < sent.bytes, "what was in flight is lost");
+        // All that was sent may have arrived with only its acknowledgements cut off.
+        assert!(connections[0].bytes <= sent.bytes, "no more arrives than was sent");
 
         // Interrupted before its amount: not a success.
         let server = TcpServer::start(&a, at(A4)).expect("server");
