@@ -15,7 +15,7 @@ use crate::report::{self, Ask, FLOW_CHUNK, ThreadReport};
 use crate::shared::{Board, Shared, Snapshot};
 use functions::conntrack;
 use model::MissPolicy;
-use packet::{BATCH, Batch, ConsumeReason, CreateReason, DropReason, Frame, Ledger, Pool, PuntReason};
+use packet::{BATCH, Batch, ConsumeReason, CreateReason, DropReason, Frame, Ledger, Meta, Pool, PuntReason};
 use pipeline::connection::{Connections, Handle, State, Tier};
 use pipeline::judge::{Adjacency, Judgement, Step};
 use pipeline::key::FlowKey;
@@ -42,7 +42,10 @@ const NO_VERDICT: VerdictId = VerdictId(u32::MAX);
 enum Origin {
     Port,
     Worker,
-    Again,
+    /// The host path did not know its connection, for the first time or once more.
+    Again {
+        once_more: bool,
+    },
 }
 
 /// One frame of a batch between the passes.
@@ -259,7 +262,7 @@ impl Worker {
                 self.queues[port].came_in(count, len);
             }
             Origin::Worker => self.ledger.entered.worker += count,
-            Origin::Again => self.ledger.entered.host_path += count,
+            Origin::Again { .. } => self.ledger.entered.host_path += count,
         }
         let parsed = match &looked {
             Ok(parsed) => parsed,

@@ -14,10 +14,12 @@ impl Worker {
                     self.ledger.entered.host_path += frame.wire();
                     self.send(frame, port);
                 }
-                ToWorker::Again { frame, tag } => {
+                ToWorker::Again { mut frame, tag } => {
                     self.landed(tag);
+                    let once_more = frame.meta().flags & Meta::HOST != 0;
+                    frame.meta_mut().flags |= Meta::HOST;
                     if self.batch.push(frame).is_ok() {
-                        self.batch(Origin::Again);
+                        self.batch(Origin::Again { once_more });
                     }
                 }
                 ToWorker::Ended { tag } => self.landed(tag),
@@ -43,8 +45,13 @@ impl Worker {
             // The host path has disowned it: a packet may only open it anew. Else two of them could keep a marker, which
             // stays while one is under way, alive for ever.
             Tier::Host if cold.ended => return Refreshed::Punt(PuntReason::TableMiss),
-            // Nor does it know this one, unless it was given to it meanwhile.
-            Tier::Host if origin == Origin::Again && !cold.adopted => {
+            // Nor does it know this one; but it may have been given to it after the packet went there.
+            Tier::Host if matches!(origin, Origin::Again { once_more } if once_more || !cold.adopted) => {
+                // Or knows it, and its answers as those of another one.
+                if handle.dir() == 1 {
+                    self.connections.unpair(record);
+                    return Refreshed::Gone;
+                }
                 return if self.forget(record) {
                     Refreshed::Gone
                 } else {
@@ -52,7 +59,7 @@ impl Worker {
                 };
             }
             Tier::Host => return Refreshed::Punt(PuntReason::HostOwned),
-            Tier::Pending if cold.in_flight > 0 && origin != Origin::Again => {
+            Tier::Pending if cold.in_flight > 0 && !matches!(origin, Origin::Again { .. }) => {
                 return Refreshed::Punt(PuntReason::Pending);
             }
             Tier::Pending if cold.in_flight == 0 => {
