@@ -70,6 +70,8 @@ pub struct Rig {
     last_port: String,
     /// Whether the device holds the whole policy and nothing changes: then it decides everything.
     pub complete: bool,
+    /// Whether packets are under way: what ends meanwhile may yet explain what becomes of them.
+    watching: bool,
     /// Whether something happened to the device that the controller may not know of yet.
     unaware: bool,
     store: Memory,
@@ -104,6 +106,7 @@ impl Rig {
             last_order: Vec::new(),
             last_port: String::new(),
             complete: false,
+            watching: false,
             unaware: false,
             store,
             ports,
@@ -231,6 +234,9 @@ impl Rig {
 
     /// Takes note of how the changes under way ended.
     fn progress(&mut self) {
+        if self.watching {
+            return;
+        }
         let mut n = 0;
         while let Some(&revision) = self.pending.get(n) {
             let verdict = self.controller.verdict(revision).cloned();
@@ -348,6 +354,14 @@ impl Rig {
     /// # Errors
     /// What became of a packet that should not, or what does not balance.
     pub fn send(&mut self, sent: &[Sent]) -> Result<(), String> {
+        self.watching = true;
+        self.send_and_watch(sent)?;
+        self.watching = false;
+        self.progress();
+        Ok(())
+    }
+
+    fn send_and_watch(&mut self, sent: &[Sent]) -> Result<(), String> {
         let before = self.stand.ledger();
         let shut = self.is_shut();
         let mut tolerated = self.tolerated();
@@ -447,6 +461,14 @@ impl Rig {
     /// # Errors
     /// As [`Rig::send`].
     pub fn ask(&mut self, question: &Question) -> Result<(), String> {
+        self.watching = true;
+        self.ask_and_watch(question)?;
+        self.watching = false;
+        self.progress();
+        Ok(())
+    }
+
+    fn ask_and_watch(&mut self, question: &Question) -> Result<(), String> {
         let before = self.stand.ledger();
         let shut = self.is_shut();
         let mut tolerated = self.tolerated();
