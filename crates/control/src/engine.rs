@@ -433,7 +433,7 @@ impl<S: Store> Controller<S> {
     }
 
     fn expire(&mut self, now: u64) {
-        let expired = self.link.expired(now);
+        let expired = self.link.expired(now, self.options.timeout);
         for purpose in &expired {
             if let Purpose::Probe(proof) = purpose {
                 self.probe_lost(*proof, now);

@@ -35,6 +35,8 @@ pub(crate) struct Answer {
 pub(crate) struct Link {
     queue: VecDeque<(Purpose, Command)>,
     sent: BTreeMap<CommandId, Sent>,
+    /// The first command answered since deadlines were looked at.
+    answered: Option<CommandId>,
 }
 
 impl Link {
@@ -60,6 +62,7 @@ impl Link {
     pub fn clear(&mut self) {
         self.queue.clear();
         self.sent.clear();
+        self.answered = None;
     }
 
     /// Sends what the window allows.
@@ -95,6 +98,7 @@ impl Link {
     /// The command that a completion answers. None: it was answered or given up already, or it must be sent again.
     pub fn take(&mut self, completion: Completion) -> Option<Answer> {
         let sent = self.sent.remove(&completion.id)?;
+        self.answered = Some(self.answered.map_or(completion.id, |first| first.min(completion.id)));
         if completion.outcome == Err(InstallReason::QueueFull) {
             self.queue.push_front((sent.purpose, sent.command));
             return None;
@@ -102,9 +106,80 @@ impl Link {
         Some(Answer { purpose: sent.purpose, command: sent.command, outcome: completion.outcome })
     }
 
-    /// Commands whose deadline has passed: what became of them is unknown.
-    pub fn expired(&mut self, now: u64) -> Vec<Purpose> {
+    /// Commands whose deadline has passed: what became of them is unknown. A command's time begins when the one before it was
+    /// answered: a device may take long for a full queue.
+    pub fn expired(&mut self, now: u64, timeout: u64) -> Vec<Purpose> {
+        if let Some(first) = self.answered.take() {
+            let deadline = now.saturating_add(timeout);
+            self.sent.range_mut(first..).for_each(|(_, sent)| sent.deadline = deadline);
+        }
         let late = self.sent.extract_if(.., |_, sent| sent.deadline <= now);
         late.map(|(_, sent)| sent.purpose).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use contract::{Capabilities, Generation, Reply};
+
+    /// A device that takes commands and answers when the test says so.
+    struct Silent(Capabilities, u64);
+
+    impl Device for Silent {
+        fn capabilities(&self) -> &Capabilities {
+            &self.0
+        }
+
+        fn submit(&mut self, _: Command) -> Result<CommandId, SubmitError> {
+            self.1 += 1;
+            Ok(CommandId(self.1))
+        }
+
+        fn poll(&mut self) -> Result<Option<Completion>, SubmitError> {
+            Ok(None)
+        }
+    }
+
+    /// Twenty commands sent at 0, with a limit of 100.
+    fn sent() -> Link {
+        let (program, profile, tables) = Default::default();
+        let capabilities = Capabilities { program, profile, tables, queue: 100, atomic_commit: true };
+        let (mut link, mut device) = (Link::default(), Silent(capabilities, 0));
+        (0..20).for_each(|_| link.push(Purpose::Phase, Command::State));
+        assert_eq!(link.submit(&mut device, 0, 100), Ok(true));
+        link
+    }
+
+    fn answer(link: &mut Link, id: u64) {
+        let (id, generation) = (CommandId(id), Generation(1));
+        assert!(link.take(Completion { id, generation, outcome: Ok(Reply::Done) }).is_some());
+    }
+
+    #[test]
+    fn a_slow_device_is_not_a_dead_one() {
+        let mut link = sent();
+        for id in 1..=10 {
+            assert!(
+                link.expired(60 * id, 100).is_empty(),
+                "{id} commands took 60 each, and the limit is 100"
+            );
+            // Two change places.
+            answer(&mut link, [1, 3, 2, 4, 5, 6, 7, 8, 9, 10][id as usize - 1]);
+        }
+        assert!(link.expired(600, 100).is_empty());
+        assert!(link.expired(699, 100).is_empty());
+        assert_eq!(link.expired(700, 100).len(), 10, "nothing came for 100");
+    }
+
+    #[test]
+    fn a_lost_completion_is_noticed_while_others_come() {
+        let mut link = sent();
+        let mut expired = 0;
+        for id in 2..=20 {
+            expired += link.expired(10 * id, 100).len();
+            answer(&mut link, id);
+        }
+        assert_eq!(expired, 1);
     }
 }
