@@ -36,8 +36,8 @@ pub struct Connection {
     /// The ENI at its other end when its last packet passed, empty if that is not known. Where a change of policy puts another ENI there, its answers may be
     /// taken for something new until the connection is judged again.
     pub peer: String,
-    /// Whether there was another one with the same tuple when it was opened, from another ENI, as happens between VNETs with the
-    /// same addresses: nobody can say whose the answers are.
+    /// Whether there was another one with the same tuple, from another ENI, as happens between VNETs with the same addresses: nobody
+    /// can say whose the answers are.
     pub hidden: bool,
     /// Whether it may be there or not.
     pub doubtful: bool,
@@ -231,6 +231,7 @@ impl Reference {
                     }
                     let same = |c: &Connection| c.tuple == packet.tuple || c.tuple == packet.tuple.reversed();
                     let hidden = self.connections.iter().any(same);
+                    self.connections.iter_mut().filter(|c| same(c)).for_each(|c| c.hidden = true);
                     self.connections.push(Connection {
                         hidden,
                         port: packet.port.clone(),
